@@ -3,10 +3,11 @@
 //! Counts how much was really moved: a run without a move proves nothing.
 
 use crate::limited::{Folder, Ran, run as run_limited};
+use crate::options::Options;
 use crate::real::servers::{self, Server};
 use crate::real::{CASES, Case, input};
 use crate::record::Record;
-use crate::{Options, measure, programs};
+use crate::{measure, programs};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -333,7 +334,7 @@ mod tests {
     use sunder_findings::{Move, Moved, RolledBack, Unrepaired};
 
     #[test]
-    fn what_is_moved_again_counts_again() {
+    fn repeated_moves_are_counted_each_time() {
         let back = Some(RolledBack::default());
         let away = |rolled_back| Move {
             rolled_back,

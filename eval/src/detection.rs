@@ -2,8 +2,9 @@
 //! expected ones.
 
 use crate::measure::median;
+use crate::options::Options;
+use crate::programs;
 use crate::record::Record;
-use crate::{Options, programs};
 use anyhow::Result;
 use std::fmt::Write as _;
 use sunder_findings::{Finding, Findings, Sharing};

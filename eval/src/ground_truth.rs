@@ -8,8 +8,9 @@
 
 mod matching;
 
+use crate::options::Options;
+use crate::programs;
 use crate::record::Record;
-use crate::{Options, programs};
 use anyhow::{Context, Result, ensure};
 use matching::{Instead, Match, Outcome, compare, subjects};
 use rayon::prelude::*;
@@ -122,7 +123,7 @@ fn truth(
     };
     let trace = program.with_extension("trace");
     let size = (workload.size / PART).max(1);
-    told(
+    succeed(
         Command::new(sunder)
             .args(["trace", "--via", via, "-o"])
             .arg(&trace)
@@ -131,7 +132,7 @@ fn truth(
             .args([workload.threads.to_string(), size.to_string()]),
     )?;
     let result = program.with_extension("json");
-    told(
+    succeed(
         Command::new(sunder)
             .args(["simulate", "--quiet", "--format", "json", "-o"])
             .arg(&result)
@@ -144,12 +145,12 @@ fn truth(
     Ok(Some(found))
 }
 
-fn told(command: &mut Command) -> Result<()> {
+fn succeed(command: &mut Command) -> Result<()> {
     let done = command.output().with_context(|| format!("{command:?}"))?;
-    let told = String::from_utf8_lossy(&done.stderr);
+    let stderr = String::from_utf8_lossy(&done.stderr);
     ensure!(
         done.status.success(),
-        "{command:?}: {}: {told}",
+        "{command:?}: {}: {stderr}",
         done.status
     );
     Ok(())
@@ -287,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_found_missed_and_too_much_is_counted() {
+    fn found_missed_and_additional_findings_are_counted() {
         let mut tally = Tally::default();
         let table = sunder_workloads::Table::load().expect("the table");
         let workload = &table.workloads[0];

@@ -2,8 +2,9 @@
 //! allocator benchmarks (`workloads/alloc/loops.c`), in turns.
 
 use crate::measure::median;
+use crate::options::Options;
+use crate::programs;
 use crate::record::Record;
-use crate::{Options, programs};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -46,11 +46,11 @@ pub fn run(command: &mut Command) -> Result<(String, Option<u64>)> {
         }
         std::thread::sleep(PAUSE);
     }
-    let mut told = String::new();
+    let mut text = String::new();
     // The tool has ended and has written little, so all of it is in the pipe.
     let mut pipe = tool.stderr.take().context("it has a pipe")?;
-    pipe.read_to_string(&mut told)?;
-    Ok((told, more))
+    pipe.read_to_string(&mut text)?;
+    Ok((text, more))
 }
 
 /// Reads the mappings of the program that the tool has started.
@@ -64,7 +64,7 @@ fn read_mappings(tool: u32) -> Option<Reading> {
 
 /// Parses the kernel's list of mappings.
 fn parse(text: &str) -> Reading {
-    let mut told = Reading {
+    let mut reading = Reading {
         kib: 0,
         came: false,
         moved: false,
@@ -75,17 +75,17 @@ fn parse(text: &str) -> Reading {
         let (first, second) = (words.next().unwrap_or_default(), words.next());
         let number = || second.and_then(|n| n.parse().ok()).unwrap_or(0);
         match first {
-            "Anonymous:" => told.kib += number(),
-            "Rss:" if shared => told.kib += number(),
+            "Anonymous:" => reading.kib += number(),
+            "Rss:" if shared => reading.kib += number(),
             name if name.ends_with(':') => {}
             _ => {
                 shared = line.contains("sunder-remap");
-                told.came |= shared;
-                told.moved |= shared && second == Some("r-xs");
+                reading.came |= shared;
+                reading.moved |= shared && second == Some("r-xs");
             }
         }
     }
-    told
+    reading
 }
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_own_memory_and_what_is_shared_with_the_tool_count() {
+    fn anonymous_memory_and_memory_shared_with_the_tool_count() {
         let before = "5000-6000 r-xp 00000000 00:00 1 /usr/bin/program\n\
                       Size: 4 kB\nRss: 4 kB\nAnonymous: 0 kB\nVmFlags: rd ex\n\
                       7000-9000 rw-p 00000000 00:00 0 [heap]\n\

@@ -2,8 +2,9 @@
 //! SHERIFF's own intervals.
 
 use crate::measure::{median, run as measure};
+use crate::options::Options;
+use crate::programs;
 use crate::record::Record;
-use crate::{Options, programs};
 use anyhow::{Result, ensure};
 use std::fmt::Write as _;
 use sunder_findings::{Findings, Sharing};

@@ -190,7 +190,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_run_that_ends_is_told_whole() {
+    fn a_completed_run_has_output_and_status() {
         let right = shell("echo out; echo error >&2; exit 3", LONG);
         assert_eq!(right.stdout, b"out\n");
         assert_eq!(right.stderr, "error\n");
@@ -207,12 +207,12 @@ mod tests {
     #[test]
     fn a_death_by_signal_is_that_of_a_shell() {
         let died = shell("kill -TERM $$", LONG);
-        let told = shell("exit 143", LONG);
-        assert_eq!(told.wrong(&died, true), None);
+        let exited = shell("exit 143", LONG);
+        assert_eq!(exited.wrong(&died, true), None);
     }
 
     #[test]
-    fn what_hangs_is_ended_and_told() {
+    fn a_run_that_hangs_is_killed_and_reported() {
         let hung = shell("sleep 1000", Duration::from_millis(300));
         assert!(hung.status.is_none());
         assert!(hung.left.contains(" state "), "{}", hung.left);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn who_outlives_the_program_is_told_and_ended() {
+    fn processes_that_outlive_the_program_are_killed_and_reported() {
         let ran = shell("sleep 1000 & echo $!", LONG);
         assert!(ran.left.contains(" state "), "{}", ran.left);
         assert_eq!(ran.wrong(&ran, true), Some("left processes behind"));

@@ -10,6 +10,7 @@ mod inside;
 mod isolate_sampling;
 mod limited;
 mod measure;
+mod options;
 mod overhead;
 mod programs;
 mod progress;
@@ -25,6 +26,7 @@ mod stress;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use options::Options;
 
 /// Measure Sunder on the workloads and record the figures in eval/runs/.
 #[derive(Debug, Parser)]
@@ -102,17 +104,6 @@ enum Command {
         #[arg(long, default_value_t = 16)]
         threads: u32,
     },
-}
-
-/// The options of all benchmarks.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Only workloads whose name contains this.
-    pub only: String,
-    /// Runs of each variant.
-    pub repetitions: u32,
-    /// How many times the size of the tests.
-    pub scale: u64,
 }
 
 fn main() -> Result<()> {

@@ -39,10 +39,10 @@ impl Measurement {
 /// # Errors
 /// If it can't be started or waited for.
 pub fn run(command: &mut Command) -> Result<Measurement> {
-    let (mut told, tell) = pipe().context("no pipe")?;
+    let (mut reader, writer) = pipe().context("no pipe")?;
     let mut launch = Command::new(launcher()?);
     launch
-        .arg(tell.as_raw_fd().to_string())
+        .arg(writer.as_raw_fd().to_string())
         .arg(command.get_program())
         .args(command.get_args())
         .stdin(Stdio::null())
@@ -57,12 +57,12 @@ pub fn run(command: &mut Command) -> Result<Measurement> {
         launch.current_dir(folder);
     }
     // SAFETY: takes integers; the descriptor is open, and no other thread starts processes.
-    let inherited = unsafe { libc::fcntl(tell.as_raw_fd(), libc::F_SETFD, 0) };
+    let inherited = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFD, 0) };
     ensure!(inherited == 0, Error::last_os_error());
     let mut child = launch
         .spawn()
         .with_context(|| format!("cannot start {launch:?}"))?;
-    drop(tell);
+    drop(writer);
     let mut stdout = Vec::new();
     child
         .stdout
@@ -70,7 +70,7 @@ pub fn run(command: &mut Command) -> Result<Measurement> {
         .context("standard output was piped")?
         .read_to_end(&mut stdout)?;
     let mut figures = String::new();
-    told.read_to_string(&mut figures)?;
+    reader.read_to_string(&mut figures)?;
     let ended = child.wait()?;
     ensure!(ended.success(), "cannot start {command:?}: {ended}");
     let figures: Vec<i64> = figures
@@ -141,6 +141,13 @@ pub fn quantile(values: &[f64], share: f64) -> f64 {
     low + (high - low) * place.fract()
 }
 
+/// FNV-1a, to compare the outputs of two runs.
+pub fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_program_is_not_charged_for_our_size() {
+    fn the_memory_of_the_measuring_process_is_not_counted() {
         // 32 MiB of ours, written so that they are resident.
         let ours = vec![1u8; 32 << 20];
         let seen = run(&mut Command::new("true")).expect("true runs");
@@ -178,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_waits_for_is_told_apart_from_itself() {
+    fn cpu_time_of_children_is_reported_separately() {
         let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
         let own = run(Command::new("sh").args(["-c", spin])).expect("sh runs");
         let inner = format!("sh -c '{spin}'; true");

@@ -2,8 +2,9 @@
 //! so that a slow phase of the machine affects both.
 
 use crate::measure::{Measurement, median, quantile, run as measure};
+use crate::options::Options;
+use crate::programs;
 use crate::record::Record;
-use crate::{Options, programs};
 use anyhow::{Result, ensure};
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! The programs of the benchmarks: the `sunder` of this workspace, the workloads at a benchmark's
 //! size, and two programs that do little but allocate.
 
-use crate::Options;
+use crate::options::Options;
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -2,8 +2,8 @@
 //! detection and remapping, beside the one fixed by hand) and the thesis' Figure 5.4 (the same
 //! program with more and more threads).
 
-use crate::Options;
 use crate::measure::median;
+use crate::options::Options;
 use crate::programs;
 use crate::record::Record;
 use anyhow::{Context, Result, ensure};

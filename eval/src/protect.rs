@@ -4,10 +4,11 @@
 //! Runs take turns.
 
 use crate::measure::{Measurement, median, quantile, run as measure};
+use crate::options::Options;
+use crate::programs;
 use crate::programs::Target;
 use crate::record::Record;
 use crate::remedy::{each_pair, said};
-use crate::{Options, programs};
 use anyhow::{Result, ensure};
 use std::fmt::Write as _;
 use std::path::Path;

@@ -5,9 +5,10 @@
 pub mod input;
 pub mod servers;
 
-use crate::measure::{Measurement, median, run as measure};
+use crate::measure::{Measurement, hash, median, run as measure};
+use crate::options::Options;
+use crate::programs;
 use crate::record::Record;
-use crate::{Options, programs};
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -272,13 +273,6 @@ fn row(name: &str, detect: bool, run: u32, m: &Measurement, output: u64) -> Vec<
         m.status.to_string(),
         format!("{output:016x}"),
     ]
-}
-
-/// FNV-1a, to compare the outputs of two runs.
-pub fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 /// The runs of one program.

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_names_of_files_in_own_folders_stay() {
+    fn local_paths_are_reduced_to_file_names() {
         for (text, wanted) in [
             (
                 "the code of /home/somebody/.tools/bin/rustc can't be looked through",
@@ -173,15 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn no_record_tells_where_it_was_made() {
+    fn records_contain_no_local_paths() {
         let mut looked = 0;
         for run in fs::read_dir(runs_folder()).expect("there are records") {
             for file in fs::read_dir(run.expect("readable").path()).expect("a folder") {
                 let path = file.expect("readable").path();
                 let text = fs::read_to_string(&path).expect("a record is text");
-                for (line, told) in text.lines().enumerate() {
-                    let plain = without_places(told);
-                    assert_eq!(told, plain, "{}, line {}", path.display(), line + 1);
+                for (line, written) in text.lines().enumerate() {
+                    let plain = without_places(written);
+                    assert_eq!(written, plain, "{}, line {}", path.display(), line + 1);
                 }
                 looked += 1;
             }

@@ -8,10 +8,11 @@
 //! other programs. It says nothing about threads that wait for each other.
 
 use crate::measure::{Measurement, median, quantile, run as measure};
+use crate::options::Options;
 use crate::overhead::lengthen;
 use crate::programs::Target;
 use crate::record::Record;
-use crate::{Options, inside, programs};
+use crate::{inside, programs};
 use anyhow::{Result, ensure};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -162,7 +163,7 @@ fn compare(
     [shared, fixed]: [&Target; 2],
     record: &mut Record,
 ) -> Result<Row> {
-    let (said, kind, inside_kib) = told(sunder, shared)?;
+    let (said, kind, inside_kib) = repaired(sunder, shared)?;
     let mut larger = [shared.clone(), fixed.clone()];
     for program in &mut larger {
         program.longer(LARGER)?;
@@ -259,7 +260,7 @@ fn spread(after: &[f64]) -> String {
 }
 
 /// The tool's last line, the kind of its copies, and the KiB that it added to the program.
-fn told(sunder: &Path, program: &Target) -> Result<(String, Kind, Option<u64>)> {
+fn repaired(sunder: &Path, program: &Target) -> Result<(String, Kind, Option<u64>)> {
     let name = format!("sunder-eval-repair-{}.json", std::process::id());
     let report = std::env::temp_dir().join(name);
     let path = report.display().to_string();
@@ -376,7 +377,7 @@ mod tests {
     use sunder_findings::RewrittenCode;
 
     #[test]
-    fn the_speed_after_the_move_has_nothing_of_what_came_before() {
+    fn the_speed_after_the_move_ignores_earlier_intervals() {
         // Fixed by hand, the sizes differ by 1 s of work; for the other variant this takes 2 s,
         // after half a second of start and contention.
         assert_eq!(speed([1.0, 2.0], [2.5, 4.5]), Some(0.5));
@@ -384,13 +385,13 @@ mod tests {
     }
 
     #[test]
-    fn a_speed_is_told_with_its_scatter() {
+    fn speeds_are_shown_with_their_spread() {
         assert_eq!(spread(&[0.95, 1.01, 0.97]), "0.97 (0.95 to 1.01)");
         assert_eq!(spread(&[]), "");
     }
 
     #[test]
-    fn code_with_a_check_is_not_code_that_needs_none() {
+    fn code_with_checks_counts_as_guarded() {
         let kind = |loops, guarded, checked| {
             let code = RewrittenCode {
                 copies: 1,

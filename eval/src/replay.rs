@@ -2,8 +2,9 @@
 //! the number of nodes and the accessed lines.
 
 use crate::measure::{median, run as measure};
+use crate::options::Options;
+use crate::programs;
 use crate::record::Record;
-use crate::{Options, programs};
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -282,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_thing_grows_at_a_time() {
+    fn each_step_of_a_series_increases_one_parameter() {
         for pair in cases(2).windows(2).filter(|w| w[0].grows == w[1].grows) {
             let (a, b) = (pair[0], pair[1]);
             let grown = [

@@ -2,8 +2,9 @@
 //! interval (10, 20, 50 ms); we vary the frequency.
 
 use crate::measure::{Measurement, median, run as measure};
+use crate::options::Options;
+use crate::programs;
 use crate::record::Record;
-use crate::{Options, programs};
 use anyhow::Result;
 use std::fmt::Write as _;
 

@@ -4,8 +4,9 @@
 //! should be found.
 
 use crate::measure::{Measurement, median, run as measure};
+use crate::options::Options;
+use crate::programs;
 use crate::record::Record;
-use crate::{Options, programs};
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write as _;
 use std::fs;
@@ -352,7 +353,7 @@ impl Report {
                 writeln!(self.findings, "Nothing.")?;
             }
             for finding in found.findings.iter().take(3) {
-                writeln!(self.findings, "{}", told(finding))?;
+                writeln!(self.findings, "{}", described(finding))?;
             }
             writeln!(self.findings)?;
         }
@@ -388,7 +389,7 @@ impl Report {
 }
 
 /// A finding in one line, with its first advice.
-fn told(finding: &Finding) -> String {
+fn described(finding: &Finding) -> String {
     let counts = finding.simulated.unwrap_or_default();
     let at = finding.sites.first().map_or("", |s| s.function.as_str());
     let advice = finding.advice.first().map_or("", |a| a.text.as_str());

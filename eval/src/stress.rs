@@ -3,8 +3,9 @@
 //! be right. Counts how often threads really were isolated: a run without isolation proves nothing.
 
 use crate::limited::{Folder, Ran, run as run_limited};
+use crate::options::Options;
+use crate::programs;
 use crate::record::Record;
-use crate::{Options, programs};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -135,10 +136,10 @@ pub fn run(options: &Options) -> Result<()> {
             command.arg(&program).args(case.arguments);
             let ran = run_limited(&mut command, HANGS)?;
             let verdict = ran.wrong(native, true);
-            let told = told(&report);
+            let figures = read_report(&report);
             let row: &mut Row = rows.entry((*number, way.name)).or_default();
-            row.add(&ran, verdict, &told);
-            record.row(&csv(case, way, round, &ran, verdict, &told))?;
+            row.add(&ran, verdict, &figures);
+            record.row(&csv(case, way, round, &ran, verdict, &figures))?;
             if let Some(why) = verdict {
                 println!("{} {}, run {round}: {why}", case.name, way.name);
                 writeln!(failures, "## {why}: {command:?}, run {round}\n\n{ran:#?}\n")?;
@@ -222,7 +223,7 @@ fn saved_result(
 }
 
 /// Reads the report and removes its file.
-fn told(report: &Path) -> Value {
+fn read_report(report: &Path) -> Value {
     let text = std::fs::read_to_string(report).unwrap_or_default();
     let _ = std::fs::remove_file(report);
     serde_json::from_str(&text).unwrap_or_default()
@@ -234,9 +235,9 @@ fn csv(
     round: u32,
     ran: &Ran,
     verdict: Option<&str>,
-    told: &Value,
+    figures: &Value,
 ) -> Vec<String> {
-    let number = |name: &str| told[name].as_u64().unwrap_or(0).to_string();
+    let number = |name: &str| figures[name].as_u64().unwrap_or(0).to_string();
     vec![
         case.name.into(),
         way.name.into(),
@@ -247,13 +248,13 @@ fn csv(
         number("episodes"),
         number("commits"),
         number("committed_bytes"),
-        format!("\"{}\"", told["ended"].as_str().unwrap_or_default()),
+        format!("\"{}\"", figures["ended"].as_str().unwrap_or_default()),
     ]
 }
 
 impl Row {
-    fn add(&mut self, ran: &Ran, verdict: Option<&str>, told: &Value) {
-        let number = |name: &str| told[name].as_u64().unwrap_or(0);
+    fn add(&mut self, ran: &Ran, verdict: Option<&str>, figures: &Value) {
+        let number = |name: &str| figures[name].as_u64().unwrap_or(0);
         self.runs += 1;
         self.wrong += u32::from(verdict.is_some());
         self.walls.push(ran.wall);
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_with_a_result_is_there_only_with_one() {
+    fn the_saved_result_variant_runs_only_if_a_result_is_given() {
         assert_eq!(ways(None).len(), 3);
         let all = ways(Some("/result".into()));
         assert_eq!(all[3].options, ["--from", "/result"]);

@@ -2,8 +2,10 @@
 //! second build finds the result of the first, and builds at the same time can't disturb each
 //! other.
 
+use crate::error::{Error, Result};
+use crate::table::Workload;
 use crate::table::{Language, programs, read};
-use crate::{Error, Result, Variant, Workload};
+use crate::variant::Variant;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_lines_of_eight_squares() {
+    fn the_text_input_has_lines_of_eight_squares() {
         let all = String::from_utf8(text(1000)).expect("digits");
         assert!((1000..1100).contains(&all.len()), "{}", all.len());
         let square = |word: &str| {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_film_has_its_frames_each_another() {
+    fn the_video_input_has_different_frames() {
         // The head, then a word, brightness, and a quarter as much of each colour.
         let (head, frame) = (31, 6 + 320 * 176 * 3 / 2);
         let all = film(3);

@@ -2,7 +2,7 @@
 //! without its number: `/* alloc: args */`, `// touch: counters`. Called by the
 //! table's loader only.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::path::Path;
 
 /// The line, from 1, of `source` whose comment is exactly `marker`.

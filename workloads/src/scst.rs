@@ -3,8 +3,8 @@
 //! sites in several sizes, then all threads work on it. They have no verdicts, so they are not in
 //! the table; the evaluation replays their traces under several placements.
 
-use crate::Result;
 use crate::build::finish;
+use crate::error::Result;
 use crate::table::home;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,7 +1,9 @@
 //! The table of expected verdicts, `expected.toml`, as typed values. The head of that file explains
 //! its columns; tests read it through [`Table::load`].
 
-use crate::{Error, Result, Variant, marker};
+use crate::error::{Error, Result};
+use crate::marker;
+use crate::variant::Variant;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 

@@ -2,27 +2,15 @@
 //! out. Nothing here acts.
 
 use crate::args::{
-    self, OrderChoice, PlacementChoice, ProtocolChoice, Simulate, TellOptions, WhatIf,
+    self, OrderChoice, PlacementChoice, ProtocolChoice, ReportOptions, Simulate, WhatIf,
 };
 use crate::progress;
 use std::sync::Arc;
 use sunder_coherence::Protocol;
-use sunder_live::{ObserveOptions, ObserverChoice};
+use sunder_live::ObserveOptions;
 use sunder_place::Placement;
 use sunder_record::Via;
 use sunder_replay::Order;
-
-impl From<args::ObserverChoice> for ObserverChoice {
-    fn from(choice: args::ObserverChoice) -> Self {
-        match choice {
-            args::ObserverChoice::Auto => Self::Auto,
-            args::ObserverChoice::Perf => Self::Perf,
-            args::ObserverChoice::Timer => Self::Timer,
-            args::ObserverChoice::Pmu => Self::Pmu,
-            args::ObserverChoice::Isolate => Self::Isolate,
-        }
-    }
-}
 
 impl From<&args::ObserveOptions> for ObserveOptions {
     fn from(options: &args::ObserveOptions) -> Self {
@@ -74,7 +62,7 @@ const fn protocol(choice: ProtocolChoice) -> Protocol {
 }
 
 /// A replay of the trace as it was recorded, reported as `tell` says.
-fn replay(file: &std::path::Path, tell: &TellOptions) -> sunder_replay::Simulate {
+fn replay(file: &std::path::Path, tell: &ReportOptions) -> sunder_replay::Simulate {
     sunder_replay::Simulate {
         threshold: tell.threshold,
         progress: Arc::clone(&progress::of_replays(tell.quiet)),

@@ -1,7 +1,7 @@
 //! `sunder demo`: compiles and runs a small program with false sharing, shows the report, runs
 //! the original and the fixed variant alternately, and prints both times.
 
-use crate::args::{Demo, TellOptions};
+use crate::args::{Demo, ReportOptions};
 use crate::output::{Output, note};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
@@ -52,7 +52,7 @@ pub fn run(options: &Demo) -> Result<u8> {
     if !exit.success() {
         bail!("the demo program failed: {exit}");
     }
-    let tell = TellOptions {
+    let tell = ReportOptions {
         format: Vec::new(),
         output: Vec::new(),
         all: false,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_the_pairs_is_told_with_its_range() {
+    fn the_median_of_the_pairs_is_shown_with_its_range() {
         let timings = timings(&[[400, 100], [380, 100], [500, 125], [420, 120], [390, 100]]);
         let told = timings.to_string();
         let lines: Vec<&str> = told.lines().collect();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gain_that_not_each_pair_has_is_told_with_a_doubt() {
+    fn a_gain_that_some_pairs_lack_is_shown_with_a_doubt() {
         let told = timings(&[[236, 198], [195, 297], [370, 195]]).to_string();
         assert!(told.contains("do other programs use the CPUs?"), "{told}");
         let told = timings(&[[236, 198], [400, 100]]).to_string();

@@ -1,12 +1,12 @@
 //! `sunder detect`: observes a program to its end, reports, and exits as the program did.
 
-use crate::args::{Detect, ObserverChoice};
+use crate::args::Detect;
 use crate::output::{Output, complain};
 use crate::status;
 use anyhow::Result;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use sunder_live::Observation;
+use sunder_live::{Observation, ObserverChoice};
 use sunder_observe::ObserveError;
 
 /// Runs the command. Returns the exit status.
@@ -17,7 +17,7 @@ pub fn run(options: &Detect) -> Result<u8> {
     let output = Output::new(&options.tell, false)?;
     let what = Observation {
         program: options.program.clone(),
-        observer: options.observer.into(),
+        observer: options.observer,
         options: (&options.observe).into(),
         follow_children: options.follow_children,
         threshold: options.tell.threshold,

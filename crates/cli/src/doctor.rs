@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use std::fmt::Write as _;
 use std::path::Path;
 use sunder_live::program::{self as file, Linkage};
-use sunder_live::{Kind, ObserverChoice, choose};
+use sunder_live::{ObserverChoice, choose};
 use sunder_objects::DebugPlace;
 use sunder_observe::machine::{self, Capabilities, Capability, Machine};
 
@@ -118,11 +118,8 @@ const fn paranoid_words(level: i32) -> &'static str {
 fn choice_part(text: &mut String) {
     let mut limits = Vec::new();
     let chosen = match choose(ObserverChoice::Auto, &mut limits) {
-        Ok(Kind::Perf) => "perf: samples taken by the kernel",
-        Ok(Kind::Timer) => "timer: samples taken by timers inside the program",
-        Ok(Kind::Pmu) => "pmu: memory events of the processor",
-        Ok(Kind::Isolate) => "isolate: comparisons of pages",
-        Err(_) => "none",
+        Ok(kind) => format!("{}: {}", kind.name, kind.in_brief),
+        Err(_) => "none".to_owned(),
     };
     let _ = writeln!(text, "\nObserver that `detect` will use\n  {chosen}");
     let _ = writeln!(

@@ -1,7 +1,7 @@
 //! Writes results to the files and streams that the user asked for, in the formats that he
 //! asked for.
 
-use crate::args::{FailOn, Format, TellOptions};
+use crate::args::{FailOn, Format, ReportOptions};
 use crate::status;
 use anyhow::{Context, Result, bail};
 use std::ffi::CString;
@@ -19,7 +19,7 @@ pub struct Output {
     files: Vec<(Format, PathBuf)>,
     /// The format of the report on the terminal, if there is one.
     terminal: Option<Format>,
-    options: TellOptions,
+    options: ReportOptions,
     /// Whether the terminal's report goes to standard output instead of standard error.
     stdout: bool,
 }
@@ -30,7 +30,7 @@ impl Output {
     ///
     /// # Errors
     /// If formats and files don't match, or a file's folder does not exist.
-    pub fn new(options: &TellOptions, stdout: bool) -> Result<Self> {
+    pub fn new(options: &ReportOptions, stdout: bool) -> Result<Self> {
         let mut formats = options.format.clone();
         if formats.is_empty() && !options.output.is_empty() {
             formats = options.output.iter().map(|p| format_of(p)).collect();
@@ -315,20 +315,20 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_format_is_told_by_its_name() {
+    fn the_format_of_a_file_follows_from_its_name() {
         let named = output(&["-o", "x.html", "-o", "x.sarif", "-o", "x"]).expect("valid");
         let formats: Vec<_> = named.files.iter().map(|(f, _)| *f).collect();
         assert_eq!(formats, [Format::Html, Format::Sarif, Format::Json]);
     }
 
     #[test]
-    fn what_does_not_match_is_refused() {
+    fn formats_and_files_that_do_not_match_are_refused() {
         assert!(output(&["--format", "json", "-o", "a", "-o", "b"]).is_err());
         assert!(output(&["--format", "json", "--format", "html"]).is_err());
     }
 
     #[test]
-    fn where_nothing_can_be_written_is_known_before_the_run() {
+    fn an_unwritable_place_is_refused_before_the_run() {
         let refused = |file: &str| {
             let error = output(&["-o", file]).expect_err("it can't be written");
             error.to_string()

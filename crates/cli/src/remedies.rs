@@ -42,7 +42,7 @@ pub fn protect(options: &Protect) -> Result<u8> {
         isolate_global: options.isolate_global.clone(),
         every: options.every,
         any_code: options.any_code,
-        observer: options.observer.into(),
+        observer: options.observer,
         observe: (&options.observe).into(),
     };
     let notices: &dyn Notices = if options.quiet { &NoNotices } else { &Standard };
@@ -78,7 +78,7 @@ pub fn repair(options: &Repair) -> Result<u8> {
             None if options.quiet => Detail::Nothing,
             None => Detail::Lines,
         },
-        observer: options.observer.into(),
+        observer: options.observer,
         observe: (&options.observe).into(),
     };
     let done = match sunder_repair::run(&wanted) {

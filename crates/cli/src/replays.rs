@@ -13,7 +13,7 @@ use sunder_findings::Findings;
 pub fn simulate(options: &Simulate) -> Result<u8> {
     let output = Output::new(&options.tell, true)?;
     let result = sunder_replay::simulate::simulate(&options.into())?;
-    Ok(tell(&output, &result))
+    Ok(write(&output, &result))
 }
 
 /// `sunder what-if`. Returns the exit status.
@@ -23,10 +23,10 @@ pub fn simulate(options: &Simulate) -> Result<u8> {
 pub fn what_if(options: &WhatIf) -> Result<u8> {
     let output = Output::new(&options.tell, true)?;
     let result = sunder_replay::what_if::what_if(&options.into())?;
-    Ok(tell(&output, &result))
+    Ok(write(&output, &result))
 }
 
-fn tell(output: &Output, result: &Findings) -> u8 {
+fn write(output: &Output, result: &Findings) -> u8 {
     let written = output.write(result);
     match output.verdict(result) {
         Some(found) => found,

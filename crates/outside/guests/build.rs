@@ -25,7 +25,7 @@ struct Guest {
 /// standard library. So a guest has no code that it can't reach, needs fewer functions of the
 /// target's C library, and its fast paths, which run for each allocation or access, are inlined.
 /// The worker of `isolate` may call nothing outside of its library at all
-/// (`crates/cli/tests/isolate_handler.rs`).
+/// (`crates/cli/tests/isolate/handler.rs`).
 const PROFILE: &str = "guest";
 
 const GUESTS: &[Guest] = &[

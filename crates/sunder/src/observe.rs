@@ -7,35 +7,7 @@ use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_live::{Ending, Look, Observation, ObserveOptions};
 
-/// Which observer takes the samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Observer {
-    /// The best that this machine offers.
-    #[default]
-    Auto,
-    /// Samples from the kernel's perf interface.
-    Perf,
-    /// Samples from timers inside the program, where perf is refused.
-    Timer,
-    /// Memory events of the processor's performance monitoring unit.
-    Pmu,
-    /// What each thread changed while it computed on pages of its own (SHERIFF-DETECT): exact, but
-    /// writes alone, and slower.
-    Isolate,
-}
-
-impl From<Observer> for sunder_live::ObserverChoice {
-    fn from(observer: Observer) -> Self {
-        match observer {
-            Observer::Auto => Self::Auto,
-            Observer::Perf => Self::Perf,
-            Observer::Timer => Self::Timer,
-            Observer::Pmu => Self::Pmu,
-            Observer::Isolate => Self::Isolate,
-        }
-    }
-}
+pub use sunder_live::ObserverChoice as Observer;
 
 /// Starts a command and observes it to its end. Output, streams, signals and exit status of the
 /// command are what they are without it.
@@ -91,8 +63,8 @@ impl Detect {
 
     /// Which observer takes the samples; [`Observer::Auto`] if not called.
     #[must_use]
-    pub fn observer(mut self, observer: Observer) -> Self {
-        self.what.observer = observer.into();
+    pub const fn observer(mut self, observer: Observer) -> Self {
+        self.what.observer = observer;
         self
     }
 
@@ -138,7 +110,7 @@ impl Detect {
     /// # Errors
     /// If it can't be executed, or the observer that was asked for is not to be had.
     pub fn run(&self) -> Result<Detected> {
-        let observed = if self.what.observer == sunder_live::ObserverChoice::Isolate {
+        let observed = if self.what.observer == Observer::Isolate {
             sunder_protect::observer::observe(&self.what, self.sampled)
         } else {
             sunder_live::observe(&self.what)

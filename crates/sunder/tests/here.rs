@@ -84,7 +84,7 @@ fn counters_on_one_line_are_found_and_padded_ones_are_not() {
 }
 
 #[test]
-fn what_the_function_returns_comes_back() {
+fn the_value_of_the_function_is_returned() {
     // Takes no part in the observation of the other test: it is over at once.
     if let Ok((value, _)) = sunder::observe(|| 7) {
         assert_eq!(value, 7);
@@ -92,7 +92,7 @@ fn what_the_function_returns_comes_back() {
 }
 
 #[test]
-fn what_is_not_there_is_an_error_that_names_it() {
+fn errors_name_the_missing_program_or_file() {
     let missing = sunder::Detect::new("./no-such-program").run();
     assert!(
         matches!(&missing, Err(sunder::Error::Execute { program, .. }) if program.contains("no-such-program")),

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn heap_objects_are_told_apart_by_where_they_were_asked_for() {
+    fn heap_objects_are_distinguished_by_their_call_site() {
         let of = |line| finding(heap("main", line), Sharing::False, 50.0);
         assert_eq!(outcomes(vec![of(7)], vec![of(7)]), [Outcome::Found]);
         assert_eq!(
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_from_one_place_count_once_and_for_the_dearest() {
+    fn blocks_of_one_call_site_count_once_with_the_highest_cost() {
         let of = |sharing, cost| finding(heap("main", 7), sharing, cost);
         let all = result(vec![
             of(Sharing::True, 90.0),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_result_says_instead_is_told() {
+    fn a_disagreement_names_the_other_results_verdict() {
         let of = |sharing, cost| vec![finding(global("a"), sharing, cost)];
         let sure = || of(Sharing::False, 50.0);
         let missed = |instead| vec![Outcome::Missed(instead)];

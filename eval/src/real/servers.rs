@@ -1,9 +1,8 @@
 //! Servers under a bounded load over the loopback interface: started alone, under a command, or
 //! alone with `attach` observing; stopped as their manuals say.
 
-use super::hash;
 use crate::limited;
-use crate::measure::Measurement;
+use crate::measure::{Measurement, hash};
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -162,9 +161,9 @@ struct Watchdog(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Watchdog {
     fn of(group: i32) -> Self {
-        let (done, told) = channel::<()>();
+        let (done, finished) = channel::<()>();
         let watching = std::thread::spawn(move || {
-            if told.recv_timeout(HANGS) == Err(RecvTimeoutError::Timeout) {
+            if finished.recv_timeout(HANGS) == Err(RecvTimeoutError::Timeout) {
                 limited::end(group);
             }
         });

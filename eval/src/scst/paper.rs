@@ -74,7 +74,7 @@ mod tests {
 
     /// The reductions that the paper prints follow from its misses, in percent.
     #[test]
-    fn the_figures_are_those_that_the_reductions_were_made_of() {
+    fn the_papers_figures_give_its_reductions() {
         for (name, call_site, both) in [
             ("cholesky", 18.2, 22.4),
             ("barnes", 12.1, 17.1),

@@ -2,7 +2,7 @@
 //! Runs nothing.
 
 use super::paper::Paper;
-use super::{LINES, Machine, PAGES, POLICIES, Replay};
+use super::replay::{LINES, Machine, PAGES, POLICIES, Replay};
 use crate::measure::median;
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn reductions_are_told_beside_the_paper_s() {
+    fn reductions_are_shown_beside_those_of_the_paper() {
         let text = tables([2000, 1000, 900, 750], 5).summary();
         assert!(
             text.contains(
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn another_order_and_a_broken_bound_are_said() {
+    fn a_different_order_and_a_broken_bound_are_reported() {
         let seen = tables([2000, 1000, 1100, 750], 11);
         assert!(
             seen.summary()

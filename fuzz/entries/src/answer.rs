@@ -16,9 +16,9 @@ pub fn check(
 ) {
     let does = manual.does(i);
     for (number, (old, new)) in before.0.iter().zip(&after.general).enumerate() {
-        let told = does.registers.written >> number & 1 != 0;
+        let answered = does.registers.written >> number & 1 != 0;
         assert!(
-            old == new || told,
+            old == new || answered,
             "{:?} writes register {number}",
             i.code()
         );
@@ -32,16 +32,20 @@ pub fn check(
         (RflagsBits::OF, old.overflow, new.overflow),
         (RflagsBits::PF, old.parity, new.parity),
     ] {
-        let told = changed & flag != 0;
-        assert!(old == new || told, "{:?} changes flag {flag:#x}", i.code());
+        let answered = changed & flag != 0;
+        assert!(
+            old == new || answered,
+            "{:?} changes flag {flag:#x}",
+            i.code()
+        );
     }
     for &(at, width) in touched {
-        let told = does.accesses().any(|access| {
+        let answered = does.accesses().any(|access| {
             let start = access
                 .place
                 .address(|r| before.0.get(usize::from(r)).copied());
             start.is_some_and(|start| start <= at && at + width <= start + u64::from(access.width))
         });
-        assert!(told, "{:?} touches {width} bytes at {at:#x}", i.code());
+        assert!(answered, "{:?} touches {width} bytes at {at:#x}", i.code());
     }
 }

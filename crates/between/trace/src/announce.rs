@@ -51,7 +51,7 @@ pub mod kind {
     }
 
     /// The kind and the code of a message's [`super::Record::kind`].
-    pub const fn parts(told: u64) -> (u64, u8) {
-        (told & 0xff, (told >> 8) as u8)
+    pub const fn parts(packed: u64) -> (u64, u8) {
+        (packed & 0xff, (packed >> 8) as u8)
     }
 }

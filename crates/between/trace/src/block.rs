@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_comes_back_with_the_checksum_of_its_payload() {
+    fn a_block_header_is_read_back_with_its_payloads_checksum() {
         let bytes = header().encoded(b"load");
         assert_eq!(
             BlockHeader::from_bytes(&bytes),

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_gives_its_parts_back_and_sheds_what_is_too_large() {
+    fn a_key_returns_its_parts_and_truncates_large_ones() {
         let key = Key::new(tag::WRITE, 64, 0xffff_7fff_1234_5678);
         assert_eq!(
             (key.tag(), key.code(), key.payload()),
@@ -235,9 +235,9 @@ mod tests {
     }
 
     #[test]
-    fn alignments_are_told_apart_from_none_and_from_silence() {
+    fn no_alignment_and_an_unknown_one_have_codes_of_their_own() {
         assert_eq!(alignment(0), None);
-        for (asked, told) in [
+        for (requested, recorded) in [
             (0, 1),
             (1, 1),
             (8, 8),
@@ -245,7 +245,11 @@ mod tests {
             (64, 64),
             (1 << 63, 1 << 63),
         ] {
-            assert_eq!(alignment(alignment_code(asked)), Some(told), "{asked}");
+            assert_eq!(
+                alignment(alignment_code(requested)),
+                Some(recorded),
+                "{requested}"
+            );
         }
         // No power of two of 64 bits is so large.
         assert_eq!(alignment(alignment_code(usize::MAX)), None);

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_column_says_so() {
+    fn a_full_buffer_is_reported() {
         let mut bytes = [0; 12];
         let mut column = Column::new(&mut bytes);
         for _ in 0..13 {
@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(values in prop::collection::vec(any::<i64>(), 0..50)) {
+        fn numbers_are_read_back_unchanged(values in prop::collection::vec(any::<i64>(), 0..50)) {
             let mut bytes = [0; 600];
             let mut column = Column::new(&mut bytes);
             for &v in &values {

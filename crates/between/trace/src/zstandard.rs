@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_compressed_comes_back_and_nothing_else() {
+    fn only_compressed_data_is_decompressed() {
         // SAFETY: zeroes are valid, as the type says, and the memory is as `Box` would have
         // allocated it.
         let mut compressor = unsafe { Box::<Compressor>::new_zeroed().assume_init() };

@@ -1,15 +1,11 @@
 //! The creation of threads: the creating thread's stack frames at its call of `pthread_create`.
 //! Variables that threads share through pointers are in frames that were live then, and debug
 //! information locates them relative to the registers recorded here. The runtime writes a
-//! record once, before the new thread appears among the threads; the tool reads it.
+//! record once, before the new thread appears among the threads; the tool reads it
+//! (`creators`).
 
 use crate::layout::{CREATIONS, MAX_THREADS, TOP, View};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-#[cfg(feature = "tool")]
-mod read;
-#[cfg(feature = "tool")]
-pub use read::{Creation, CreatorFrame};
 
 /// The most frames that are recorded for one creation. It is enough for the libraries of C++
 /// and Rust, which have up to ten frames of their own between the user's function and the call.
@@ -17,20 +13,20 @@ pub const CREATOR_FRAMES: usize = 15;
 
 /// The frames of a thread's creation.
 #[repr(C, align(64))]
-struct CreationRecord {
+pub(crate) struct CreationRecord {
     /// The creator's kernel thread id; 0 if it is not known.
-    creator: AtomicU32,
+    pub(crate) creator: AtomicU32,
     /// The number of valid frames.
-    count: AtomicU32,
+    pub(crate) count: AtomicU32,
     /// Innermost first: return address, stack pointer, frame pointer.
-    frames: [[AtomicU64; 3]; CREATOR_FRAMES],
+    pub(crate) frames: [[AtomicU64; 3]; CREATOR_FRAMES],
 }
 
 const _: () = assert!(crate::stacks::END <= CREATIONS);
 const _: () = assert!(CREATIONS + MAX_THREADS as usize * size_of::<CreationRecord>() <= TOP);
 
 impl View {
-    fn creation(&self, index: u32) -> Option<&CreationRecord> {
+    pub(crate) fn creation(&self, index: u32) -> Option<&CreationRecord> {
         if index == 0 || index >= MAX_THREADS {
             return None;
         }
@@ -65,7 +61,7 @@ mod tests {
     use sunder_access::{Address, CodeAddress, ThreadId};
 
     #[test]
-    fn creations_come_back_whole_and_only_of_threads_that_are_there() {
+    fn creations_are_read_back_for_known_threads_only() {
         let segment = Segment::create(&SegmentOptions::default()).expect("memory file");
         let view = segment.view();
         view.status().threads.store(3, Ordering::Relaxed);

@@ -13,7 +13,7 @@ pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 #[cfg(feature = "tool")]
 mod tool {
     use super::{PRELOAD_VARIABLE, SEGMENT_VARIABLE};
-    use crate::Segment;
+    use crate::segment::Segment;
     use std::ffi::{OsStr, OsString};
     use std::path::{Path, PathBuf};
 

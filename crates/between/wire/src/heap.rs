@@ -1,13 +1,12 @@
 //! The tool's view of the live heap: which block an address belongs to, and the events on
 //! watched lines. It reads what the runtime writes, and writes only the list of watched lines.
 
-use crate::Segment;
 use crate::large::LargeBlock;
 use crate::layout::{
     Entry, EntryState, HOT_NEXT_EPOCH, HOT_WATCHED, MAX_SMALL, MAX_WATCHED, SLOT_SHIFT, hot_epoch,
     watch_bit,
 };
-use std::collections::BTreeMap;
+use crate::segment::Segment;
 use std::sync::atomic::Ordering;
 use sunder_access::{Address, CodeAddress, Span, ThreadId, Time};
 
@@ -69,14 +68,6 @@ pub struct HeapEvent {
     pub thread: ThreadId,
     /// The call stack of the allocation, innermost first; empty if not known.
     pub stack: Vec<CodeAddress>,
-}
-
-/// A copy of the table of large blocks, with the table's count of changes at that time.
-#[derive(Default)]
-pub(crate) struct LargeSnapshot {
-    changes: u64,
-    live: BTreeMap<u64, LargeBlock>,
-    freed: Vec<LargeBlock>,
 }
 
 /// The shortest length of an epoch, in ns. The number of epochs is limited, so in a long run
@@ -388,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_date_births_and_ends() {
+    fn epochs_give_bounds_for_allocation_and_free_times() {
         let segment = Segment::create(&SegmentOptions::default()).expect("memory file");
         let start = segment.view().epochs()[0].load(Ordering::Relaxed);
         let later = |ms: u64| Time(start + ms * 1_000_000);
@@ -430,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn watching_ends_politely() {
+    fn the_number_of_watched_lines_is_limited() {
         let segment = Segment::create(&SegmentOptions::default()).expect("memory file");
         for i in 0..MAX_WATCHED as u64 {
             assert!(segment.watch_line(Address(0x1000 + i * 64)));

@@ -38,7 +38,7 @@ pub const GUARDED: usize = 64;
 pub const HOOK_AREAS: usize = 4;
 /// Bytes of a suitcase: the memory that a thread and its worker need while the thread is
 /// isolated.
-pub const SUITCASE: usize = 256 << 10;
+pub const THREAD_AREA: usize = 256 << 10;
 /// Offset in a suitcase of the end of the thread's stack and of its [`Registers`].
 pub const REGISTERS: usize = 60 << 10;
 /// Offset in a suitcase of the floating-point and vector state.
@@ -96,7 +96,7 @@ pub mod why {
     /// The program's memory could not be made sharable.
     pub const NO_MEMORY: u32 = 7;
     /// Bytes beside the isolated objects were written on a page, so that page is shared again.
-    pub const BESIDE: u32 = 8;
+    pub const OTHER_BYTES: u32 = 8;
     /// The number of reasons, including 0.
     pub const COUNT: usize = 9;
 }
@@ -325,11 +325,11 @@ pub struct Control {
 /// Offset of the scratch space.
 pub const SCRATCH_AT: usize = size_of::<Control>().next_multiple_of(4096);
 /// Offset of the suitcases.
-pub const SUITCASES_AT: usize = SCRATCH_AT + SCRATCH;
+pub const THREAD_AREAS_AT: usize = SCRATCH_AT + SCRATCH;
 /// Offset of the room in which a worker maps memory of its own: first the list of mappings
 /// ([`SCRATCH`] bytes), then a twin and the shared page for each page that can be private. At
 /// any other address the program has memory, or may get it.
-pub const ROOM_AT: usize = SUITCASES_AT + SLOTS * SUITCASE;
+pub const ROOM_AT: usize = THREAD_AREAS_AT + SLOTS * THREAD_AREA;
 /// Bytes of the room, including a page that separates it from the program's memory.
 pub const ROOM: usize = SCRATCH + 2 * (PAGES + SHARED) * 4096 + 4096;
 /// Bytes of the control file.

@@ -50,6 +50,15 @@ pub struct LargeBlock {
     pub freed: Option<u32>,
 }
 
+/// A copy of the table of large blocks, with the table's count of changes at that time.
+#[cfg(feature = "tool")]
+#[derive(Default)]
+pub(crate) struct LargeSnapshot {
+    pub(crate) changes: u64,
+    pub(crate) live: std::collections::BTreeMap<u64, LargeBlock>,
+    pub(crate) freed: Vec<LargeBlock>,
+}
+
 fn home(start: u64) -> usize {
     ((start >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49) as usize
 }
@@ -208,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_come_and_go() {
+    fn allocated_and_freed_blocks_are_found() {
         let segment = Segment::create(&SegmentOptions::default()).expect("memory file");
         let view = segment.view();
         assert!(view.large_blocks().is_empty());

@@ -15,9 +15,15 @@
 
 pub mod attach;
 pub mod creation;
+#[cfg(feature = "tool")]
+mod creators;
 mod environment;
 #[cfg(feature = "tool")]
+mod error;
+#[cfg(feature = "tool")]
 mod heap;
+#[cfg(feature = "tool")]
+mod images;
 pub mod isolation;
 pub mod large;
 pub mod layout;
@@ -31,39 +37,13 @@ pub mod stacks;
 pub mod tracking;
 
 #[cfg(feature = "tool")]
-pub use creation::{Creation, CreatorFrame};
+pub use creators::{Creation, CreatorFrame};
 pub use environment::{PRELOAD_VARIABLE, SEGMENT_VARIABLE};
+#[cfg(feature = "tool")]
+pub use error::{Error, Result};
 #[cfg(feature = "tool")]
 pub use heap::{HeapBlock, HeapEvent, HeapEventKind, Inherited, TimeBounds};
 #[cfg(feature = "tool")]
-pub use registry::{Claim, Origin, Registry};
+pub use images::{Claim, Origin, Registry};
 #[cfg(feature = "tool")]
 pub use segment::{RuntimeStatus, Segment, SegmentOptions, TargetThread, TimerSample};
-
-/// What can go wrong on the tool's side.
-#[cfg(feature = "tool")]
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The kernel refused the memory file or its mapping.
-    #[error("cannot make the segment shared with the target: {0}")]
-    Create(#[source] std::io::Error),
-    /// All entries of the registry are in use.
-    #[error("more processes at a time than can be recorded")]
-    NoEntry,
-    /// The file is not a segment, or is truncated.
-    #[error("this file is not a sunder segment (wrong magic number or too short)")]
-    NotASegment,
-    /// The segment comes from another version.
-    #[error("the segment has version {found}, this sunder reads version {expected}")]
-    Version {
-        /// The version in the file.
-        found: u32,
-        /// The version of this build.
-        expected: u32,
-    },
-}
-
-/// Results of this crate.
-#[cfg(feature = "tool")]
-pub type Result<T> = std::result::Result<T, Error>;

@@ -3,18 +3,13 @@
 //! claims the next one without waiting for the tool and without keeping a descriptor open, and
 //! the tool finds the claim later.
 //!
-//! The layout types here are used by both sides; `registry/images.rs` is the tool's side. A
+//! The layout types here are used by both sides; `images.rs` is the tool's side. A
 //! process may be killed at any point of a claim, so the tool accepts a claim only once the
 //! process number is written, which is written last.
 
 use crate::layout::PAGE;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-#[cfg(feature = "tool")]
-mod images;
-#[cfg(feature = "tool")]
-pub use images::{Claim, Origin, Registry};
 
 /// The first eight bytes of every registry. Version and size follow, as in a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDRREG");

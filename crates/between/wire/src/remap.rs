@@ -15,7 +15,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDMOVE");
 pub const VERSION: u32 = 3;
 /// The value that comes with the signal by which the tool asks a thread to look at
 /// [`Area::wanted`].
-pub const BELL: u64 = 0x5355_4e44_4245_4c4c;
+pub const TOOL_SIGNAL: u64 = 0x5355_4e44_4245_4c4c;
 
 /// The most ranges of pages that can be moved in one program.
 pub const AREAS: usize = 8;
@@ -421,7 +421,7 @@ mod tests {
     /// the first. With that answer the second thread would continue in code that was made for
     /// the first one's registers.
     #[test]
-    fn an_answer_that_comes_too_late_is_nobody_elses() {
+    fn a_late_answer_is_not_given_to_another_question() {
         let request = request();
         assert!(request.take());
         let first = request.ask();
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_counted_for_ever() {
+    fn question_numbers_wrap_around() {
         let request = request();
         request.state.store(!STAGE | UNUSED, Relaxed);
         assert!(request.take());

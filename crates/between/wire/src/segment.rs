@@ -1,12 +1,12 @@
 //! The tool's side of the segment: creating it, mapping it, and reading what the runtime
 //! records about itself, its threads and its samples.
 
-use crate::heap::LargeSnapshot;
+use crate::error::{Error, Result};
+use crate::large::LargeSnapshot;
 use crate::layout::{
     MAGIC, MAX_THREADS, OPTION_HEAP, OPTION_KEEP_ENVIRONMENT, PAGE, Refusal, TOTAL, ThreadRecord,
     VERSION, View,
 };
-use crate::{Error, Result};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_written_plan_is_read_back() {
         let bytes = plan();
         let plan = Plan::read(&bytes).expect("whole");
         let modules: Vec<_> = plan.modules().collect();

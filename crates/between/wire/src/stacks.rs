@@ -152,7 +152,7 @@ mod tests {
     use crate::{Segment, SegmentOptions};
 
     #[test]
-    fn equal_stacks_get_one_number_and_come_back_whole() {
+    fn equal_call_stacks_get_one_number_and_are_read_back() {
         let segment = Segment::create(&SegmentOptions::default()).expect("memory file");
         let view = segment.view();
         let mut all = Vec::new();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_from_nowhere_give_an_empty_stack() {
+    fn unknown_stack_numbers_give_an_empty_stack() {
         let segment = Segment::create(&SegmentOptions::default()).expect("memory file");
         for id in [0, 1, super::UNITS - 1, super::UNITS, u32::MAX] {
             assert!(segment.view().stack(id).is_empty());
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_says_so() {
+    fn a_full_stack_table_is_reported() {
         let segment = Segment::create(&SegmentOptions::default()).expect("memory file");
         let view = segment.view();
         view.status()

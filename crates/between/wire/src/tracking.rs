@@ -257,7 +257,7 @@ mod tests {
     const ALL: fn(u32, u32) -> bool = |_, _| true;
 
     #[test]
-    fn the_second_thread_makes_a_page_shared_and_the_first_alone_does_not() {
+    fn a_page_is_shared_only_from_its_second_thread_on() {
         let tracking = empty();
         tracking.mode.store(mode::DETECT, Relaxed);
         assert_eq!(tracking.written(0x7000, 0, 10, ALL), Writers::One);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_a_thread_that_is_gone_is_the_next_ones_alone() {
+    fn the_page_of_an_ended_thread_is_private_to_the_next_one() {
         let tracking = empty();
         tracking.written(0x7000, 0, 10, ALL);
         let gone = |slot: u32, thread: u32| (slot, thread) != (0, 10);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_stays_with_one_writer_and_is_counted() {
+    fn pages_beyond_the_table_are_counted_and_have_one_writer() {
         let tracking = empty();
         tracking.mode.store(mode::DETECT, Relaxed);
         for page in 1..=SHARED as u64 + 5 {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_come_out_as_they_went_in() {
+    fn changes_are_read_in_the_order_of_writing() {
         let tracking = empty();
         assert_eq!(tracking.changes().pop(), None);
         for n in 0..CHANGES {

@@ -1,10 +1,11 @@
 //! The arguments of the commands that change how a program runs: `run`, `protect`
 //! and `repair`.
 
-use super::{ObserveOptions, ObserverChoice};
+use super::options::{ObserveOptions, observers};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use sunder_live::ObserverChoice;
 
 /// `sunder run`.
 #[derive(Debug, Args)]
@@ -74,7 +75,7 @@ pub struct Protect {
     #[arg(long, hide = true)]
     pub any_code: bool,
     /// Which observer takes the samples
-    #[arg(long, value_enum, default_value_t = ObserverChoice::Auto, conflicts_with = "from")]
+    #[arg(long, default_value = "auto", value_parser = observers(), conflicts_with = "from")]
     pub observer: ObserverChoice,
     /// How to observe.
     #[command(flatten)]
@@ -133,7 +134,7 @@ pub struct Repair {
     #[arg(long, value_name = "SEED", conflicts_with = "dry_run")]
     pub chaos: Option<u64>,
     /// Which observer takes the samples
-    #[arg(long, value_enum, default_value_t = ObserverChoice::Auto)]
+    #[arg(long, default_value = "auto", value_parser = observers())]
     pub observer: ObserverChoice,
     /// How to observe.
     #[command(flatten)]

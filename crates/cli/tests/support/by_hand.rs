@@ -3,7 +3,7 @@
 //! turns access by access.
 
 use std::path::{Path, PathBuf};
-use sunder_recorder::{Place, Recorder, Start};
+use sunder_recorder::{Cursor, Recorder, Start};
 use sunder_trace::meta::{Reason, Via};
 use sunder_trace::slot::{Key, Slot, alignment_code, tag};
 
@@ -38,7 +38,7 @@ pub fn trace(folder: &Path, threads: &[Vec<Act>]) -> PathBuf {
     };
     recorder.start(&start).expect("a new file");
     for (number, acts) in threads.iter().enumerate() {
-        let place = Place::default();
+        let place = Cursor::default();
         // SAFETY: the memory outlives the record, and this thread alone uses it.
         unsafe {
             let parent = u32::from(number > 0);

@@ -1,7 +1,7 @@
 //! What the end-to-end tests share: the program under test and small C targets
 //! that are compiled on first use.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod asked;
 pub mod by_hand;

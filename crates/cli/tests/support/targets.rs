@@ -25,7 +25,7 @@ pub fn build(name: &str, variant: Variant) -> PathBuf {
     built.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A lock for tests whose target computes. The tests of one file are threads of one process: their
+/// A lock for tests whose target computes. The tests of one binary are threads of one process: their
 /// targets would compete for the CPUs, and each test would count the CPU time of the others.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -79,7 +79,7 @@ pub fn has_two_cpus<T>(run: impl FnOnce() -> T) -> (T, bool) {
 /// because threads that take turns do not pass a line back and forth. The CPU time is that in the
 /// result that `run` opened last. Only if that has none, it is the time of all children, which
 /// includes children of other tests. On a machine that is too busy the test prints `SKIP:`, and
-/// the file's run fails if half of its checks are skipped ([`super::skips`]).
+/// the binary's run fails if half of its checks are skipped ([`super::skips`]).
 pub fn side_by_side(what: &str, run: impl FnMut() -> Result<(), String>) {
     in_a_row(what, 1, run);
 }

@@ -121,7 +121,7 @@ pub extern "C" fn call(processor: c_uint, _: u32, address: u64, data: *mut c_voi
     if let Some(calls) = thread.calls() {
         calls.called(key.payload() + u64::from(key.code()), address);
         if calls.begins() {
-            thread.tell_stack(address);
+            thread.record_stack(address);
         }
     }
 }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_join_up_to_the_whole_and_not_beyond() {
+    fn pieces_of_one_access_are_joined() {
         let whole = Key::new(tag::READ, 16, 0x1000);
         let mut last = Slot::new(0x500, Key::new(tag::READ, 8, 0x1000));
         assert!(!extend(&mut last, whole, 0x510, 8), "not adjacent");

@@ -79,8 +79,8 @@ impl Calls {
         let calls = self.calls.get(..self.depth).unwrap_or_default();
         let returns = calls.iter().rev().map(|c| c.returns);
         let mut count = 0;
-        for (place, address) in to.iter_mut().zip(returns.skip_while(|&r| ours(r))) {
-            *place = address;
+        for (entry, address) in to.iter_mut().zip(returns.skip_while(|&r| ours(r))) {
+            *entry = address;
             count += 1;
         }
         count
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_nest_and_returns_leave_them() {
+    fn calls_nest_and_return() {
         let mut calls = empty();
         calls.called(1, 0x100);
         calls.called(2, 0x80);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_out_of_several_calls_leaves_them_all() {
+    fn a_jump_leaves_several_calls() {
         let mut calls = empty();
         for (returns, at) in [(1, 0x100), (2, 0x80), (3, 0x60)] {
             calls.called(returns, at);

@@ -1,6 +1,7 @@
 //! Receives the reports of the library within the program (`sunder_trace::announce`). Contexts:
 //! normal, on the thread of the emulated processor.
 
+use crate::modules::is_in_announcer;
 use crate::{RECORDER, thread};
 use core::ffi::{c_uint, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -11,29 +12,14 @@ use sunder_trace::slot::{Key, Slot, Sync, tag};
 /// The difference between an address in this process and the program's address.
 static BASE: AtomicU64 = AtomicU64::new(0);
 
-/// The addresses of that library, whose own accesses are not recorded.
-static START: AtomicU64 = AtomicU64::new(0);
-static END: AtomicU64 = AtomicU64::new(0);
-
 /// Whether these are the bytes of the bell, the store that sends a report.
 pub fn is_bell(bytes: &[u8]) -> bool {
     bytes == BELL
 }
 
 /// A bell was translated; `base` is the difference between our addresses and the program's.
-pub fn found(base: u64) {
+pub fn set_base(base: u64) {
     BASE.store(base, Ordering::Relaxed);
-}
-
-/// Sets the addresses of the library.
-pub fn set_announcer(start: u64, end: u64) {
-    START.store(start, Ordering::Relaxed);
-    END.store(end, Ordering::Relaxed);
-}
-
-/// Whether `address` is in the library.
-pub fn is_announcer(address: u64) -> bool {
-    (START.load(Ordering::Relaxed)..END.load(Ordering::Relaxed)).contains(&address)
 }
 
 /// The bell has stored its mark at `address`.
@@ -44,8 +30,8 @@ pub extern "C" fn rung(processor: c_uint, _: u32, address: u64, _: *mut c_void) 
     let Some(buffer) = thread.buffer() else {
         return;
     };
-    let place = BASE.load(Ordering::Relaxed).wrapping_add(address);
-    let record: *const Record = core::ptr::with_exposed_provenance(place as usize);
+    let at = BASE.load(Ordering::Relaxed).wrapping_add(address);
+    let record: *const Record = core::ptr::with_exposed_provenance(at as usize);
     if !record.is_aligned() {
         return;
     }
@@ -56,13 +42,13 @@ pub extern "C" fn rung(processor: c_uint, _: u32, address: u64, _: *mut c_void) 
     }
     // SAFETY: each function uses the buffer of the calling thread.
     unsafe {
-        let (told, code) = kind::parts(record.kind);
-        match told {
+        let (what, code) = kind::parts(record.kind);
+        match what {
             kind::ALLOCATE => {
                 let mut frames = [0; MOST_FRAMES];
                 let count = thread
                     .calls()
-                    .map_or(0, |calls| calls.stack(is_announcer, &mut frames));
+                    .map_or(0, |calls| calls.stack(is_in_announcer, &mut frames));
                 let stack = RECORDER.stack(buffer, frames.get(..count).unwrap_or_default());
                 let size = Key::new(tag::SIZE, code, u64::from(stack));
                 RECORDER.push_after(buffer, Slot::new(record.detail, size));
@@ -78,7 +64,7 @@ pub extern "C" fn rung(processor: c_uint, _: u32, address: u64, _: *mut c_void) 
                     return;
                 };
                 let slot = Slot::sync(sync, record.address);
-                if told == kind::BEFORE {
+                if what == kind::BEFORE {
                     RECORDER.push_before(buffer, slot);
                 } else {
                     RECORDER.push_after(buffer, slot);

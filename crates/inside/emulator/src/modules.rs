@@ -2,8 +2,8 @@
 //! this process; mappings from before the program are the emulator's. The list is written when the
 //! program has mapped files since the last one, and at the end. Contexts: normal.
 
-use crate::{RECORDER, guest};
-use core::sync::atomic::{AtomicBool, Ordering};
+use crate::RECORDER;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
@@ -12,6 +12,10 @@ use sunder_trace::meta::{ModuleParts, Segment};
 
 /// The file name of the library within the program, as the kernel shows it.
 const ANNOUNCER: &str = "sunder-announce";
+
+/// The addresses of the library within the program, whose own accesses are not recorded.
+static START: AtomicU64 = AtomicU64::new(0);
+static END: AtomicU64 = AtomicU64::new(0);
 
 /// The mappings from before the program was loaded.
 static EMULATOR: OnceLock<Vec<(u64, u64)>> = OnceLock::new();
@@ -45,6 +49,11 @@ pub fn write() {
             writer.add(&parts, module.segments.iter().copied());
         }
     });
+}
+
+/// Whether `address` is in the library within the program.
+pub fn is_in_announcer(address: u64) -> bool {
+    (START.load(Ordering::Relaxed)..END.load(Ordering::Relaxed)).contains(&address)
 }
 
 struct Mapping {
@@ -96,7 +105,8 @@ fn loaded() -> Vec<Loaded> {
         if first.path.contains(ANNOUNCER) {
             if let Some(library) = describe(first) {
                 let ends = library.segments.iter().map(|s| s.start + s.bytes);
-                guest::set_announcer(first.start, ends.max().unwrap_or(first.end));
+                START.store(first.start, Ordering::Relaxed);
+                END.store(ends.max().unwrap_or(first.end), Ordering::Relaxed);
             }
             continue;
         }
@@ -194,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_maps_give_files_and_nothing_else() {
+    fn only_mappings_of_files_are_listed() {
         let files = |list: &str| -> Vec<Mapping> {
             let all = maps::all(list.as_bytes());
             all.filter_map(|m| of_file(&m)).collect()
@@ -223,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn this_program_is_described_where_it_is() {
+    fn the_own_program_is_listed_at_its_address() {
         let own = std::env::current_exe().expect("the path of the executable is known");
         let all = loaded();
         let module = all
             .iter()
             .find(|m| own.ends_with(&m.path) || own.to_str() == Some(&m.path));
         let module = module.expect("it is loaded");
-        let here = this_program_is_described_where_it_is as *const () as u64;
+        let here = the_own_program_is_listed_at_its_address as *const () as u64;
         assert!(covers(module, here));
     }
 }

@@ -133,7 +133,7 @@ extern "C" fn enters(
     thread.push(Slot::stamp(RECORDER.clock().before()));
     match number {
         libc::SYS_clone if first & libc::CLONE_THREAD as u64 != 0 => {
-            thread.tell_frames();
+            thread.record_frames();
             thread.push(Slot::sync(Sync::ThreadCreate, 0));
         }
         libc::SYS_mmap if fifth as i32 >= 0 => modules::changed(),

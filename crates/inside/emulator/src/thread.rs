@@ -9,7 +9,7 @@ use crate::modules;
 use core::cell::Cell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use sunder_recorder::{Buffer, PAGE_SLOTS, Place};
+use sunder_recorder::{Buffer, Cursor, PAGE_SLOTS};
 use sunder_trace::slot::{Key, Slot, tag};
 
 /// The most threads that can be recorded at once.
@@ -24,7 +24,7 @@ const PAGE: usize = PAGE_SLOTS * size_of::<Slot>();
 /// One processor. Only its own thread uses it.
 #[repr(align(64))]
 pub struct Thread {
-    place: Place,
+    cursor: Cursor,
     buffer: AtomicPtr<Buffer>,
     calls: AtomicPtr<Calls>,
     /// The index of the thread that created this one.
@@ -35,7 +35,7 @@ pub struct Thread {
 
 static THREADS: [Thread; MOST] = [const {
     Thread {
-        place: AtomicPtr::new(null_mut()),
+        cursor: AtomicPtr::new(null_mut()),
         buffer: AtomicPtr::new(null_mut()),
         calls: AtomicPtr::new(null_mut()),
         parent: AtomicU32::new(0),
@@ -85,7 +85,7 @@ pub fn stop_all() {
 impl Thread {
     fn stop(&self) {
         self.over.store(true, Ordering::Relaxed);
-        self.place.store(null_mut(), Ordering::Relaxed);
+        self.cursor.store(null_mut(), Ordering::Relaxed);
         self.buffer.store(null_mut(), Ordering::Relaxed);
         self.calls.store(null_mut(), Ordering::Relaxed);
     }
@@ -99,7 +99,7 @@ impl Thread {
 
     /// Its buffer; it gets one now if it has none.
     pub fn buffer(&self) -> Option<&'static Buffer> {
-        if self.place.load(Ordering::Relaxed).is_null() {
+        if self.cursor.load(Ordering::Relaxed).is_null() {
             self.attach();
         }
         self.recorded()
@@ -117,26 +117,26 @@ impl Thread {
     /// Records a slot.
     #[inline]
     pub fn push(&self, slot: Slot) {
-        let cursor = self.place.load(Ordering::Relaxed);
+        let cursor = self.cursor.load(Ordering::Relaxed);
         if cursor as usize & (PAGE - 1) == 0 {
             return self.push_on_new_page(slot);
         }
         // SAFETY: a cursor that is not at a page border has room for a slot.
         unsafe {
             cursor.write(slot);
-            self.place.store(cursor.add(1), Ordering::Release);
+            self.cursor.store(cursor.add(1), Ordering::Release);
         }
     }
 
     #[cold]
     #[inline(never)]
     fn push_on_new_page(&self, slot: Slot) {
-        let cursor = self.make_room(self.place.load(Ordering::Relaxed));
+        let cursor = self.make_room(self.cursor.load(Ordering::Relaxed));
         if !cursor.is_null() {
             // SAFETY: there is room now.
             unsafe {
                 cursor.write(slot);
-                self.place.store(cursor.add(1), Ordering::Release);
+                self.cursor.store(cursor.add(1), Ordering::Release);
             }
         }
     }
@@ -146,7 +146,7 @@ impl Thread {
     #[inline]
     #[allow(clippy::mut_from_ref)]
     pub fn last(&self, back: usize) -> Option<&mut Slot> {
-        let cursor = self.place.load(Ordering::Relaxed);
+        let cursor = self.cursor.load(Ordering::Relaxed);
         // The first page begins with a stamp and the start of the thread; every other page begins
         // with a stamp.
         if (cursor.addr().wrapping_sub(1) & (PAGE - 1)) < back * size_of::<Slot>() - 1 {
@@ -160,7 +160,7 @@ impl Thread {
     /// address, near the end.
     #[cold]
     #[inline(never)]
-    pub fn tell_stack(&self, first: u64) {
+    pub fn record_stack(&self, first: u64) {
         let Some((start, mut end)) = modules::mapping_at(first) else {
             return;
         };
@@ -176,7 +176,7 @@ impl Thread {
     }
 
     /// Records the stack frames in which the thread is about to create another.
-    pub fn tell_frames(&self) {
+    pub fn record_frames(&self) {
         if let Some(calls) = self.calls() {
             calls.waiting(|pointer, returns| {
                 self.push(Slot::new(pointer, Key::new(tag::FRAME, 0, returns)));
@@ -187,7 +187,7 @@ impl Thread {
     fn make_room(&self, cursor: *mut Slot) -> *mut Slot {
         if cursor.is_null() {
             self.attach();
-            return self.place.load(Ordering::Relaxed);
+            return self.cursor.load(Ordering::Relaxed);
         }
         let next = match self.recorded() {
             // SAFETY: this thread's buffer and cursor.
@@ -205,8 +205,8 @@ impl Thread {
             return;
         }
         let parent = self.parent.load(Ordering::Relaxed);
-        // SAFETY: the place is static and used by one thread at a time.
-        let Some(buffer) = (unsafe { RECORDER.attach(&raw const self.place, parent) }) else {
+        // SAFETY: the cursor is static and used by one thread at a time.
+        let Some(buffer) = (unsafe { RECORDER.attach(&raw const self.cursor, parent) }) else {
             return self.stop();
         };
         self.buffer

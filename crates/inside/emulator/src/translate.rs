@@ -4,7 +4,7 @@
 use crate::accesses::{self, data};
 use crate::api::{self, BOTH, Block, Functions, Id, Instruction, NO_REGISTERS};
 use crate::decode::{Effect, Side, effect};
-use crate::guest;
+use crate::{guest, modules};
 use core::cell::RefCell;
 use sunder_trace::slot::{Key, tag};
 use sunder_x86::Manual;
@@ -46,10 +46,10 @@ fn one(emulator: &Functions, instruction: *mut Instruction, manual: &mut Manual)
     };
     if guest::is_bell(bytes) {
         let base = (emulator.host)(instruction).addr() as u64;
-        guest::found(base.wrapping_sub(address));
+        guest::set_base(base.wrapping_sub(address));
         return of.on(guest::rung, Key::new(0, 0, address));
     }
-    if guest::is_announcer(address) {
+    if modules::is_in_announcer(address) {
         return;
     }
     match effect(bytes, address, manual) {

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_gets_none_and_takes_none() {
+    fn a_block_without_room_is_refused() {
         assert_eq!(allocate(BYTES, 1), null_mut());
         assert_eq!(allocate(usize::MAX, 1), null_mut());
         assert_eq!(allocate(1, 1 << 63), null_mut());
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_byte_is_handed_out_and_no_more() {
+    fn the_arena_is_used_to_its_last_byte() {
         let start = 0x10000;
         assert_eq!(room(start, 0, BYTES - HEADER, 1), Some((HEADER, BYTES)));
         assert_eq!(room(start, 0, BYTES - HEADER + 1, 1), None);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_moves_with_what_it_has() {
+    fn a_moved_block_keeps_its_contents() {
         let block = allocate(4, 1);
         // SAFETY: our own block of four bytes.
         unsafe { block.copy_from(b"four".as_ptr(), 4) };

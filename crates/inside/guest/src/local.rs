@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_inside_does_not_enter_and_other_bits_stay() {
+    fn a_second_guard_is_refused_and_other_bits_stay() {
         // SAFETY: the calling thread's own words.
         unsafe {
             let flags = &raw mut (*words()).flags;

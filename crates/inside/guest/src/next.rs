@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 pub type Slot = AtomicPtr<c_void>;
 
 /// A look-up in progress.
-struct Place {
+struct LookUp {
     /// The thread that looks up; 0 if the entry is free.
     thread: AtomicU32,
     /// The slot for which it looks up; only that thread writes and uses it.
@@ -24,23 +24,23 @@ struct Place {
 /// How many look-ups can be in progress at once before further threads wait. With a single shared
 /// entry, threads that set and clear it in any order would leave it in a state that belongs to none
 /// of them.
-const PLACES: usize = 16;
+const MOST_LOOK_UPS: usize = 16;
 
-static LOOKING: [Place; PLACES] = [const {
-    Place {
+static LOOK_UPS: [LookUp; MOST_LOOK_UPS] = [const {
+    LookUp {
         thread: AtomicU32::new(0),
         slot: AtomicPtr::new(null_mut()),
     }
-}; PLACES];
+}; MOST_LOOK_UPS];
 
 /// Frees all entries in a forked child: the threads that were in a look-up do not exist there.
-pub fn forget_looking() {
-    for place in &LOOKING {
-        place.release();
+pub fn forget_look_ups() {
+    for entry in &LOOK_UPS {
+        entry.release();
     }
 }
 
-impl Place {
+impl LookUp {
     /// The slot is cleared first: a handler that interrupts this finds no slot of another look-up.
     fn release(&self) {
         self.slot.store(null_mut(), Ordering::Relaxed);
@@ -66,13 +66,13 @@ fn is_gone(thread: u32) -> bool {
 }
 
 /// Claims an entry for this thread. Waits if none is free, which is never for long.
-fn begin(own: u32, slot: &Slot) -> &'static Place {
-    let unused = |p: &&Place| p.thread.load(Ordering::Relaxed) == 0 && p.claim(own);
+fn begin(own: u32, slot: &Slot) -> &'static LookUp {
+    let unused = |p: &&LookUp| p.thread.load(Ordering::Relaxed) == 0 && p.claim(own);
     loop {
-        let place = LOOKING.iter().find(unused);
-        if let Some(place) = place.or_else(|| LOOKING.iter().find(|p| p.claim(own))) {
-            place.slot.store(as_key(slot), Ordering::Relaxed);
-            return place;
+        let entry = LOOK_UPS.iter().find(unused);
+        if let Some(entry) = entry.or_else(|| LOOK_UPS.iter().find(|p| p.claim(own))) {
+            entry.slot.store(as_key(slot), Ordering::Relaxed);
+            return entry;
         }
         crate::system::give_way();
     }
@@ -84,9 +84,9 @@ fn as_key(slot: &Slot) -> *mut Slot {
 
 /// Whether this thread is in the middle of a look-up for this slot.
 fn is_looking_for(own: u32, slot: &Slot) -> bool {
-    LOOKING.iter().any(|place| {
-        place.thread.load(Ordering::Relaxed) == own
-            && place.slot.load(Ordering::Relaxed) == as_key(slot)
+    LOOK_UPS.iter().any(|entry| {
+        entry.thread.load(Ordering::Relaxed) == own
+            && entry.slot.load(Ordering::Relaxed) == as_key(slot)
     })
 }
 
@@ -94,9 +94,9 @@ fn look_up_by(own: u32, slot: &Slot, find: impl FnOnce() -> *mut c_void) -> *mut
     if is_looking_for(own, slot) {
         return null_mut();
     }
-    let place = begin(own, slot);
+    let entry = begin(own, slot);
     let found = find();
-    place.release();
+    entry.release();
     slot.store(found, Ordering::Relaxed);
     found
 }
@@ -168,8 +168,8 @@ mod tests {
     }
 
     fn marks(own: &[u32]) -> usize {
-        let of_ours = |p: &&Place| own.contains(&p.thread.load(Ordering::Relaxed));
-        LOOKING.iter().filter(of_ours).count()
+        let of_ours = |p: &&LookUp| own.contains(&p.thread.load(Ordering::Relaxed));
+        LOOK_UPS.iter().filter(of_ours).count()
     }
 
     // Thread ids that the kernel does not know would count as gone, so tests use these existing
@@ -182,24 +182,24 @@ mod tests {
 
     /// In every order in which a single shared entry would keep a mark or lose one.
     #[test]
-    fn look_ups_that_overlap_leave_nobody_looking() {
+    fn overlapping_look_ups_free_their_entries() {
         let _alone = SPEAKING.lock();
         let slots = [const { Slot::new(null_mut()) }; 2];
         let first = begin(FIRST, &slots[0]);
-        let second_place = begin(second(), &slots[1]);
-        assert!(!core::ptr::eq(first, second_place));
+        let second_entry = begin(second(), &slots[1]);
+        assert!(!core::ptr::eq(first, second_entry));
         first.release();
         assert!(
             is_looking_for(second(), &slots[1]),
             "the second look-up is still in progress"
         );
         assert!(!is_looking_for(FIRST, &slots[0]));
-        second_place.release();
+        second_entry.release();
         assert_eq!(marks(&[FIRST, second()]), 0);
     }
 
     #[test]
-    fn what_a_look_up_itself_calls_is_found_but_for_the_same() {
+    fn a_nested_look_up_works_but_for_the_same_name() {
         let own = crate::system::thread_id();
         let (outer, inner) = (Slot::new(null_mut()), Slot::new(null_mut()));
         let found = look_up_by(own, &outer, || {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_may_look_for_the_same() {
+    fn two_threads_may_look_up_the_same_name() {
         let _alone = SPEAKING.lock();
         let slot = Slot::new(null_mut());
         let outer = look_up_by(FIRST, &slot, || {
@@ -231,15 +231,15 @@ mod tests {
 
     /// As in the child of a process that forked while its other threads were in look-ups.
     #[test]
-    fn who_is_gone_holds_no_place() {
+    fn a_dead_thread_holds_no_entry() {
         // No thread has this id: the kernel's highest is 2^22.
         let gone = u32::MAX >> 1;
         assert!(is_gone(gone) && !is_gone(crate::system::thread_id()));
-        let place = Place {
+        let entry = LookUp {
             thread: AtomicU32::new(gone),
             slot: AtomicPtr::new(null_mut()),
         };
-        assert!(place.claim(FIRST));
-        assert!(!place.claim(second()), "the first is alive");
+        assert!(entry.claim(FIRST));
+        assert!(!entry.claim(second()), "the first is alive");
     }
 }

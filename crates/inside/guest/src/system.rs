@@ -135,9 +135,9 @@ pub fn give_way() {
 #[must_use]
 pub fn processors() -> u32 {
     let mut mask = [0u64; 128];
-    let (bytes, place) = (size_of_val(&mask), mask.as_mut_ptr() as usize);
+    let (bytes, at) = (size_of_val(&mask), mask.as_mut_ptr() as usize);
     // SAFETY: the result is a local.
-    unsafe { call(libc::SYS_sched_getaffinity, [0, bytes, place, 0, 0, 0]) };
+    unsafe { call(libc::SYS_sched_getaffinity, [0, bytes, at, 0, 0, 0]) };
     mask.iter().map(|m| m.count_ones()).sum::<u32>().max(1)
 }
 
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_by_the_result_alone() {
+    fn errors_are_in_the_result_only() {
         // SAFETY: the address of the calling thread's `errno`.
         unsafe { *libc::__errno_location() = 77 };
         // SAFETY: no descriptor has this number, so none is closed.

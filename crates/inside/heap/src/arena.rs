@@ -6,10 +6,9 @@
 //! allocates alternately does not fault its pages in each time. Memory beyond the limit is returned
 //! to the system.
 
-use crate::heap::Heap;
 use crate::lock::Lock;
 use crate::memory;
-use crate::span::Span;
+use crate::span::{Owner, Span};
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use sunder_guest::system;
 
@@ -317,20 +316,18 @@ impl Arena {
 }
 
 /// `count` slices in a row, as a span of blocks of `block` bytes for `owner`. The result says
-/// whether the memory is all zero.
-pub fn allocate(count: usize, owner: *mut Heap, block: usize) -> Option<Slices> {
+/// whether the memory is all zero. If no such slices are free, `reclaim` is called without the
+/// lock, before more segments are taken into use: it may free some.
+pub fn allocate(count: usize, owner: *mut Owner, block: usize, reclaim: fn()) -> Option<Slices> {
     let mut arena = ARENA.lock();
     if !arena.prepare() {
         return None;
     }
     let mut found = arena.find(count, false);
     if found.is_none() {
-        if !crate::pool::is_empty() {
-            // Heaps of ended threads may have empty spans that would do.
-            drop(arena);
-            crate::pool::scavenge();
-            arena = ARENA.lock();
-        }
+        drop(arena);
+        reclaim();
+        arena = ARENA.lock();
         found = arena.find(count, true);
     }
     let slices = found?;

@@ -1,18 +1,12 @@
 //! The settings of `sunder run`, from the environment. `SUNDER_HEAP` has the policy, the line size
 //! in bytes and, if call sites are to be padded, the file that lists them, separated by commas.
-//! Without the variable, and before the constructor has read it, the policy is `hoard`.
+//! Without the variable, and before [`crate::start`] has read it, the policy is `hoard`.
 //!
-//! Contexts: normal, before `main`; the settings that were read: all.
+//! Contexts: `read` before `main`; the settings that were read: all.
 
-use crate::{local, pool, site, span};
-use core::ffi::{c_char, c_int};
+use crate::site;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use sunder_placement::Policy;
-
-#[cfg(not(test))]
-#[used]
-#[unsafe(link_section = ".init_array")]
-static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = start;
 
 static POLICY: AtomicU8 = AtomicU8::new(Policy::Hoard as u8);
 static LINE: AtomicU32 = AtomicU32::new(64);
@@ -39,59 +33,11 @@ pub fn uses_classes() -> bool {
     policy() == Policy::Hoard && !pads()
 }
 
-extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *mut *mut c_char) {
-    if local::heap().is_null() {
-        // Once anything was allocated, free blocks carry seals, and the secret must not change.
-        // SAFETY: the kernel passes the address of 16 random bytes.
-        let random = unsafe { libc::getauxval(libc::AT_RANDOM) } as *const usize;
-        if !random.is_null() {
-            // SAFETY: the kernel passes the address of 16 random bytes.
-            span::set_secret(unsafe { random.read_unaligned() });
-        }
-    }
-    // SAFETY: the dynamic linker passes the environment, which ends with null.
-    let wanted = unsafe { find(environment, b"SUNDER_HEAP=") };
-    if let Some(wanted) = wanted {
-        // SAFETY: a value in the environment is a C string, which is never freed.
-        unsafe { read(wanted) };
-    }
-    if !uses_classes() {
-        let heap = local::heap();
-        if !heap.is_null() {
-            // SAFETY: this thread's own heap.
-            unsafe { (*heap).look_at_everything() };
-        }
-    }
-    pool::prepare();
-}
-
-/// The value of a variable.
+/// Reads the value of `SUNDER_HEAP`.
 ///
 /// # Safety
-/// `environment` is an environment.
-unsafe fn find(environment: *mut *mut c_char, name: &[u8]) -> Option<*const u8> {
-    let mut at = environment;
-    // SAFETY: by this function's contract, up to the null pointer and in each
-    // string up to the zero.
-    unsafe {
-        while !at.is_null() && !(*at).is_null() {
-            let entry = (*at).cast::<u8>();
-            let same = name
-                .iter()
-                .enumerate()
-                .all(|(i, byte)| *entry.wrapping_add(i) == *byte);
-            if same {
-                return Some(entry.wrapping_add(name.len()));
-            }
-            at = at.wrapping_add(1);
-        }
-    }
-    None
-}
-
-/// # Safety
 /// `text` is a C string that is never freed.
-unsafe fn read(text: *const u8) {
+pub unsafe fn read(text: *const u8) {
     // SAFETY: by this function's contract.
     let bytes = unsafe { core::ffi::CStr::from_ptr(text.cast()) }.to_bytes();
     let mut parts = bytes.splitn(3, |&byte| byte == b',');

@@ -3,11 +3,11 @@
 //! normal, post-fork.
 
 use crate::arena;
-use crate::bin::Bin;
+use crate::block::Block;
 use crate::fatal;
-use crate::heap::{BLOCK_MOST, DIRECT_MOST, Heap};
+use crate::heap::{self, BLOCK_MOST, DIRECT_MOST, Heap};
 use crate::site;
-use crate::span::{self, Block};
+use crate::span::Bin;
 use crate::table::Key;
 use crate::{config, huge, large, local, pool, shared};
 use core::ffi::{c_int, c_void};
@@ -122,7 +122,7 @@ fn allocate(size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
         let block = shared::with(|heap| from_heap(heap, size, align, caller));
         return block.unwrap_or((null_mut(), false));
     }
-    let heap = pool::mine();
+    let heap = pool::own_heap();
     if heap.is_null() {
         let block = pool::borrow(|heap| from_heap(heap, size, align, caller));
         return block.unwrap_or((null_mut(), false));
@@ -142,8 +142,8 @@ fn from_heap(heap: *mut Heap, size: usize, align: usize, caller: Caller) -> (*mu
     };
     match bin {
         // SAFETY: the caller is the only user of the heap, and the bin belongs to it.
-        Some(bin) => unsafe { (Heap::allocate(heap, bin).cast(), false) },
-        None => large::allocate(size, align),
+        Some(bin) => unsafe { (Heap::allocate(heap, bin, pool::scavenge).cast(), false) },
+        None => large::allocate(size, align, pool::scavenge),
     }
 }
 
@@ -202,7 +202,7 @@ unsafe fn bucket_bin(
 
 /// The fast path; null if the slow path is needed.
 #[inline(always)]
-fn at_hand(size: usize) -> *mut Block {
+fn from_direct(size: usize) -> *mut Block {
     let heap = local::heap();
     if size > DIRECT_MOST || heap.is_null() {
         return null_mut();
@@ -243,7 +243,7 @@ mod inner {
         sp: *const u64,
         bp: u64,
     ) -> *mut c_void {
-        let block = at_hand(size);
+        let block = from_direct(size);
         if !block.is_null() {
             return block.cast();
         }
@@ -265,7 +265,7 @@ mod inner {
         sp: *const u64,
         bp: u64,
     ) -> *mut c_void {
-        let block = at_hand(size);
+        let block = from_direct(size);
         if !block.is_null() {
             return block.cast();
         }
@@ -311,7 +311,7 @@ mod inner {
         let Some(total) = count.checked_mul(size) else {
             return out_of_memory();
         };
-        let (mut block, mut zero) = (at_hand(total).cast::<u8>(), false);
+        let (mut block, mut zero) = (from_direct(total).cast::<u8>(), false);
         if block.is_null() {
             (block, zero) = allocate(total, LEAST_ALIGN, Caller { sp, bp });
             if block.is_null() {
@@ -408,15 +408,15 @@ mod inner {
         }
         // A large block that grows will probably grow again, and memory that is not touched costs
         // nothing.
-        let ask = if size > old && old > BLOCK_MOST {
+        let wanted = if size > old && old > BLOCK_MOST {
             size.max(old.saturating_add(old / 4))
         } else {
             size
         };
         // SAFETY: the new block has at least as many bytes as are copied.
         unsafe {
-            let mut new = malloc(ask, 0, sp, bp);
-            if new.is_null() && ask > size {
+            let mut new = malloc(wanted, 0, sp, bp);
+            if new.is_null() && wanted > size {
                 new = malloc(size, 0, sp, bp);
             }
             if new.is_null() {
@@ -444,14 +444,14 @@ mod inner {
             }
             // The owner of a live span is not null, so the comparison fails for a thread without a
             // heap.
-            if (*span).fixed.owner == heap {
+            if (*span).fixed.owner == Heap::owner(heap) {
                 if (*span).give(block.cast()) {
                     (*heap).settle(span);
                 }
             } else if (*span).fixed.capacity == 1 {
                 large::free(span);
             } else {
-                span::give_remote(span, block.cast());
+                heap::give_remote(span, block.cast());
             }
         }
     }

@@ -11,8 +11,8 @@ pub fn abort(what: &[u8], block: usize) -> ! {
     let mut len = 0;
     let mut put = |bytes: &[u8]| {
         for &byte in bytes {
-            if let Some(place) = line.get_mut(len) {
-                *place = byte;
+            if let Some(to) = line.get_mut(len) {
+                *to = byte;
                 len += 1;
             }
         }

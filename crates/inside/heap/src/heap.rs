@@ -1,10 +1,10 @@
 //! One thread's heap: bins of spans. Its owner allocates and frees without synchronisation; other
-//! threads use only the shared parts of spans and [`Heap::tell`]. Contexts: pre-init, normal,
+//! threads use only the shared parts of spans and [`give_remote`]. Contexts: pre-init, normal,
 //! post-fork.
 
 use crate::arena::{self, SLICE};
-use crate::bin::Bin;
-use crate::span::{Block, Span};
+use crate::block::Block;
+use crate::span::{Bin, Owner, Span};
 use crate::table::Table;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -27,15 +27,15 @@ const MEDIUM_SLICES: usize = 8;
 const MOST_KEPT: usize = 16;
 
 /// A span without blocks, as a placeholder where a thread has no span.
-struct Nothing(Span);
+struct Placeholder(Span);
 
 // SAFETY: no thread writes to a span without blocks.
-unsafe impl Sync for Nothing {}
+unsafe impl Sync for Placeholder {}
 
-static NOTHING: Nothing = Nothing(Span::NONE);
+static PLACEHOLDER: Placeholder = Placeholder(Span::NONE);
 
-fn nothing() -> *mut Span {
-    (&raw const NOTHING.0).cast_mut()
+fn placeholder() -> *mut Span {
+    (&raw const PLACEHOLDER.0).cast_mut()
 }
 
 /// The list head that other threads write, on lines of its own.
@@ -69,7 +69,7 @@ impl Heap {
     pub unsafe fn set_up(heap: *mut Self, direct: bool) {
         // SAFETY: by this function's contract.
         let heap = unsafe { &mut *heap };
-        heap.direct.fill(nothing());
+        heap.direct.fill(placeholder());
         for (index, bin) in heap.bins.iter_mut().enumerate() {
             bin.first = null_mut();
             bin.block = class::size(index as u32) as usize;
@@ -92,8 +92,8 @@ impl Heap {
     ///
     /// # Safety
     /// The owner calls.
-    pub unsafe fn look_at_everything(&mut self) {
-        self.direct.fill(nothing());
+    pub unsafe fn disable_fast_path(&mut self) {
+        self.direct.fill(placeholder());
         for bin in &mut self.bins {
             bin.direct = (0, 0);
         }
@@ -112,13 +112,19 @@ impl Heap {
             .map(|bin| &raw mut *bin)
     }
 
-    /// Called by another thread that has freed the first block of a span since it was full: puts
-    /// the span on the heap's list.
+    /// The heap, as its spans know it.
+    #[inline(always)]
+    pub const fn owner(heap: *mut Self) -> *mut Owner {
+        heap.cast()
+    }
+
+    /// Called by another thread that has freed the first block of a span since it was full: adds
+    /// the span to the heap's list.
     ///
     /// # Safety
-    /// `heap` is a heap of ours (they are never unmapped), and the caller has removed the span's
-    /// mark.
-    pub unsafe fn tell(heap: *mut Self, span: *mut Span) {
+    /// `owner` is a heap (they are never unmapped), and the caller has removed the span's mark.
+    unsafe fn add_returned(owner: *mut Owner, span: *mut Span) {
+        let heap: *mut Self = owner.cast();
         // SAFETY: by this function's contract.
         let (list, next) = unsafe { (&(*heap).returned.0, &(*span).shared.next_returned) };
         let mut first = list.load(Ordering::Relaxed);
@@ -131,22 +137,23 @@ impl Heap {
         }
     }
 
-    /// Allocates a block of `bin`; null if there is no memory.
+    /// Allocates a block of `bin`; null if there is no memory. `reclaim` is as for
+    /// [`arena::allocate`].
     ///
     /// # Safety
     /// The owner calls, and the bin is this heap's.
-    pub unsafe fn allocate(heap: *mut Self, bin: *mut Bin) -> *mut Block {
+    pub unsafe fn allocate(heap: *mut Self, bin: *mut Bin, reclaim: fn()) -> *mut Block {
         // SAFETY: spans in bins are live, and only the owner uses them.
         unsafe {
             (*heap).drain();
             loop {
                 let span = (*bin).first;
                 if span.is_null() {
-                    let Some(new) = Self::new_span(heap, (*bin).block) else {
+                    let Some(new) = Self::new_span(heap, (*bin).block, reclaim) else {
                         return null_mut();
                     };
                     (*bin).insert(new, true);
-                    (*heap).show(bin);
+                    (*heap).update_direct(bin);
                     continue;
                 }
                 let block = (*span).take();
@@ -160,7 +167,7 @@ impl Heap {
                     } else if (*span).mark_full() {
                         (*bin).remove(span);
                         (*span).own.set_full(true);
-                        (*heap).show(bin);
+                        (*heap).update_direct(bin);
                     }
                 }
             }
@@ -169,7 +176,7 @@ impl Heap {
 
     /// # Safety
     /// The owner calls.
-    unsafe fn new_span(heap: *mut Self, block: usize) -> Option<*mut Span> {
+    unsafe fn new_span(heap: *mut Self, block: usize, reclaim: fn()) -> Option<*mut Span> {
         let slices = if block <= SMALL_MOST {
             // SAFETY: by this function's contract.
             if let Some(span) = unsafe { (*heap).reuse(block) } {
@@ -179,7 +186,7 @@ impl Heap {
         } else {
             MEDIUM_SLICES
         };
-        let span = arena::allocate(slices, heap, block)?.span;
+        let span = arena::allocate(slices, Self::owner(heap), block, reclaim)?.span;
         // SAFETY: the span is new and belongs to this heap.
         unsafe { (*span).own.generation = (*heap).generation };
         Some(span)
@@ -193,19 +200,19 @@ impl Heap {
     unsafe fn reuse(&mut self, block: usize) -> Option<*mut Span> {
         // SAFETY: kept spans belong to this heap and are live; empty ones are in their bins.
         unsafe {
-            let place = self.kept_spans.iter().position(|&span| {
+            let index = self.kept_spans.iter().position(|&span| {
                 !span.is_null()
                     && (*span).own.used == 0
                     && !(*span).own.is_full()
                     && !(*(*span).own.bin).has_only(span)
             })?;
-            let span = core::mem::replace(&mut self.kept_spans[place], null_mut());
+            let span = core::mem::replace(&mut self.kept_spans[index], null_mut());
             self.kept -= 1;
             let bin = (*span).own.bin;
             (*bin).remove(span);
-            self.show(bin);
+            self.update_direct(bin);
             let (start, generation) = ((*span).fixed.start, self.generation);
-            (*span).set(self, start, 1, block, SLICE);
+            (*span).set(Self::owner(self), start, 1, block, SLICE);
             (*span).own.generation = generation;
             Some(span)
         }
@@ -215,10 +222,14 @@ impl Heap {
     ///
     /// # Safety
     /// The owner calls.
-    unsafe fn show(&mut self, bin: *const Bin) {
+    unsafe fn update_direct(&mut self, bin: *const Bin) {
         // SAFETY: bins live as long as their heap.
         let (from, to, first) = unsafe { ((*bin).direct.0, (*bin).direct.1, (*bin).first) };
-        let first = if first.is_null() { nothing() } else { first };
+        let first = if first.is_null() {
+            placeholder()
+        } else {
+            first
+        };
         if let Some(places) = self.direct.get_mut(usize::from(from)..usize::from(to)) {
             places.fill(first);
         }
@@ -239,7 +250,7 @@ impl Heap {
                     return;
                 }
                 if !(*span).unmark_full() {
-                    // Another thread has removed the mark and will call [`Self::tell`].
+                    // Another thread has removed the mark and will call [`Self::add_returned`].
                     return;
                 }
                 if closed {
@@ -262,7 +273,7 @@ impl Heap {
             (*span).own.set_full(false);
             let bin = (*span).own.bin;
             (*bin).insert(span, false);
-            self.show(bin);
+            self.update_direct(bin);
         }
     }
 
@@ -289,7 +300,7 @@ impl Heap {
                 return;
             }
             (*bin).remove(span);
-            self.show(bin);
+            self.update_direct(bin);
             arena::free(span);
         }
     }
@@ -349,7 +360,7 @@ impl Heap {
     ///
     /// # Safety
     /// The owner calls.
-    pub unsafe fn leave(&mut self) {
+    pub unsafe fn abandon(&mut self) {
         // SAFETY: by this function's contract.
         unsafe {
             self.drain();
@@ -358,15 +369,15 @@ impl Heap {
             self.kept_spans = [null_mut(); MOST_KEPT];
             let heap: *mut Self = self;
             for bin in &mut (*heap).bins {
-                (*heap).empty(bin);
+                (*heap).close_bin(bin);
             }
-            (*heap).table.each(|bin| (*heap).empty(bin));
+            (*heap).table.each(|bin| (*heap).close_bin(bin));
         }
     }
 
     /// # Safety
-    /// As [`Self::leave`].
-    unsafe fn empty(&mut self, bin: *mut Bin) {
+    /// As [`Self::abandon`].
+    unsafe fn close_bin(&mut self, bin: *mut Bin) {
         // SAFETY: by this function's contract.
         unsafe {
             loop {
@@ -377,7 +388,7 @@ impl Heap {
                 (*bin).remove(span);
                 self.close(span);
             }
-            self.show(bin);
+            self.update_direct(bin);
         }
     }
 
@@ -409,8 +420,24 @@ impl Heap {
                     }
                     span = next;
                 }
-                (*heap).show(bin);
+                (*heap).update_direct(bin);
             }
+        }
+    }
+}
+
+/// Frees a block of another thread's heap.
+///
+/// # Safety
+/// `block` is a block of `span`, and the program frees it.
+#[inline(never)]
+pub unsafe fn give_remote(span: *mut Span, block: *mut Block) {
+    // SAFETY: the span lives while the block is allocated. If the span was full, it lives on after
+    // the push, because its owner examines it only when it is in the heap's list.
+    unsafe {
+        let owner = (*span).fixed.owner;
+        if Span::push_remote(span, block) {
+            Heap::add_returned(owner, span);
         }
     }
 }

@@ -3,9 +3,8 @@
 
 use crate::arena::{self, SLICE};
 use crate::fatal;
-use crate::heap::Heap;
 use crate::huge;
-use crate::span::{FULL, Span};
+use crate::span::{FULL, Owner, Span};
 use core::sync::atomic::Ordering;
 
 /// The largest such block, in bytes. Larger blocks, and those with a larger alignment than a slice,
@@ -14,15 +13,16 @@ const MOST: usize = 32 << 20;
 
 /// The owner of spans with one block: no heap, and not null, because a thread without a heap has
 /// null.
-const NO_HEAP: *mut Heap = core::ptr::dangling_mut();
+const NO_HEAP: *mut Owner = core::ptr::dangling_mut();
 
-/// Allocates a block; also returns whether it is known to be all zero.
-pub fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
+/// Allocates a block; also returns whether it is known to be all zero. `reclaim` is as for
+/// [`arena::allocate`].
+pub fn allocate(size: usize, align: usize, reclaim: fn()) -> (*mut u8, bool) {
     if size > MOST || align > SLICE {
         return (huge::allocate(size, align), true);
     }
     let slices = size.max(1).div_ceil(SLICE);
-    match arena::allocate(slices, NO_HEAP, slices * SLICE) {
+    match arena::allocate(slices, NO_HEAP, slices * SLICE, reclaim) {
         Some(got) => {
             // SAFETY: the span is new and ours, and has one block of all its bytes.
             unsafe {

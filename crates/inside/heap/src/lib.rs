@@ -4,10 +4,11 @@
 //! - [`entry`] has the functions that the program calls; the fast paths are there and in [`span`].
 //! - [`heap`] is one thread's heap: *bins* of spans with blocks of one size.
 //! - [`span`] is a run of 64 KiB slices with blocks of one size, all allocated by one heap; other
-//!   threads return blocks through a lock-free list.
+//!   threads return blocks through a lock-free list. [`block`] is a free block.
 //! - [`arena`] manages the address space, in segments of 4 MiB with a header each, and returns
 //!   memory to the system; [`huge`] maps the largest blocks.
 //! - [`pool`] keeps the heaps of threads that have ended for new ones.
+//! - [`start`] is the constructor, and [`config`] has the settings that it reads.
 //! - [`site`] finds the call site of an allocation, under policies that need it.
 //!
 //! A heap belongs to one thread at a time. Lines never hold blocks of two
@@ -23,7 +24,7 @@
 )]
 
 mod arena;
-mod bin;
+mod block;
 mod config;
 mod entry;
 mod fatal;
@@ -37,4 +38,5 @@ mod pool;
 mod shared;
 mod site;
 mod span;
+mod start;
 mod table;

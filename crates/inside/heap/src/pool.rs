@@ -27,11 +27,11 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 const LAST_ROUND: u32 = 3;
 
 /// Whether no heap waits for a thread.
-pub fn is_empty() -> bool {
+fn is_empty() -> bool {
     EMPTY.load(Ordering::Relaxed)
 }
 
-/// Called once, from the constructor.
+/// Called once, by [`crate::start`].
 pub fn prepare() {
     let mut key = 0;
     // SAFETY: `key` is a local; the functions have the required types.
@@ -92,7 +92,7 @@ unsafe extern "C" fn thread_ends(heap: *mut c_void) {
 unsafe fn give_back(heap: *mut Heap) {
     // SAFETY: by this function's contract.
     unsafe {
-        (*heap).leave();
+        (*heap).abandon();
         let mut waiting = WAITING.lock();
         (*heap).next = waiting.0;
         waiting.0 = heap;
@@ -127,7 +127,7 @@ fn new_heap() -> *mut Heap {
 
 /// The calling thread's heap, which is made now if it has none; null if there is no memory or the
 /// thread is ending.
-pub fn mine() -> *mut Heap {
+pub fn own_heap() -> *mut Heap {
     let local = local();
     // SAFETY: the thread's own words.
     unsafe {
@@ -154,8 +154,11 @@ pub fn borrow<T>(with: impl FnOnce(*mut Heap) -> T) -> Option<T> {
     Some(result)
 }
 
-/// Collects the blocks that were freed in the heaps of ended threads.
+/// Collects the blocks that were freed in the heaps of ended threads: these may have empty spans.
 pub fn scavenge() {
+    if is_empty() {
+        return;
+    }
     let waiting = WAITING.lock();
     let mut heap = waiting.0;
     while !heap.is_null() {

@@ -5,12 +5,12 @@ use crate::heap::Heap;
 use crate::lock::Lock;
 use core::ptr::null_mut;
 
-struct One(*mut Heap);
+struct SharedHeap(*mut Heap);
 
 // SAFETY: used only under the lock.
-unsafe impl Send for One {}
+unsafe impl Send for SharedHeap {}
 
-static HEAP: Lock<One> = Lock::new(One(null_mut()));
+static HEAP: Lock<SharedHeap> = Lock::new(SharedHeap(null_mut()));
 
 /// Takes the lock, which is held across a fork.
 pub fn before_fork() {
@@ -26,12 +26,12 @@ pub unsafe fn after_fork() {
 
 /// Calls a function as the heap's only user. `None` if there is no memory for the heap.
 pub fn with<T>(call: impl FnOnce(*mut Heap) -> T) -> Option<T> {
-    let mut one = HEAP.lock();
-    if one.0.is_null() {
+    let mut heap = HEAP.lock();
+    if heap.0.is_null() {
         let memory = crate::memory::take(size_of::<Heap>())?;
-        one.0 = memory as *mut Heap;
+        heap.0 = memory as *mut Heap;
         // SAFETY: the mapping is new and zeroed.
-        unsafe { Heap::set_up(one.0, false) };
+        unsafe { Heap::set_up(heap.0, false) };
     }
-    Some(call(one.0))
+    Some(call(heap.0))
 }

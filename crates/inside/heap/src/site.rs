@@ -37,28 +37,28 @@ struct Rule {
 /// All frames are smaller, in bytes; a rule with a larger one is not followed.
 const LARGEST_FRAME: u64 = 1 << 20;
 
-/// A place in the list. A place without `parent` is a call of an allocation function; any other is
-/// a call of its parent.
+/// A call in the list. One without `parent` is a call of an allocation function; any other is a
+/// call of its parent.
 #[derive(Clone, Copy)]
-struct Place {
+struct ListedCall {
     parent: u16,
-    /// A line of the list ends with this place.
+    /// A line of the list ends with this call.
     listed: bool,
     offset: u64,
     file: &'static [u8],
     rule: Option<Rule>,
 }
 
-/// The most places. Their numbers begin at 1; 0 is none.
-const MOST_PLACES: usize = 4096;
+/// The most calls. Their numbers begin at 1; 0 is none.
+const MOST_CALLS: usize = 4096;
 
-/// The number of recently looked-up addresses that are remembered with their places: see [`word`].
-/// A power of two.
-const KNOWN: usize = 4096;
-static LATELY: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
+/// The number of addresses that [`RECENT`] remembers: a power of two.
+const REMEMBERED: usize = 4096;
+/// Recently looked-up addresses, each with the number of its call below it.
+static RECENT: [AtomicU64; REMEMBERED] = [const { AtomicU64::new(0) }; REMEMBERED];
 
-/// The address of the places; 0 if there are none.
-static PLACES: AtomicUsize = AtomicUsize::new(0);
+/// The address of the calls; 0 if there are none.
+static CALLS: AtomicUsize = AtomicUsize::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// glibc's function that finds the object of an address without a lock.
 static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
@@ -72,7 +72,7 @@ const OBJECTS: usize = 64;
 struct Object {
     /// glibc's `struct link_map`; 0 for none.
     link_map: usize,
-    /// Whether a place of the list is in this object.
+    /// Whether a call of the list is in this object.
     listed: bool,
     path: [u8; 256],
     len: usize,
@@ -96,9 +96,9 @@ pub unsafe fn load(path: *const u8) -> bool {
     let Some(fd) = (unsafe { system::open(libc::AT_FDCWD, path, libc::O_RDONLY) }) else {
         return false;
     };
-    let (Some(memory), Some(places)) = (
+    let (Some(memory), Some(calls)) = (
         memory::take(MOST_BYTES),
-        memory::take(MOST_PLACES * size_of::<Place>()),
+        memory::take(MOST_CALLS * size_of::<ListedCall>()),
     ) else {
         system::close(fd);
         return false;
@@ -119,13 +119,13 @@ pub unsafe fn load(path: *const u8) -> bool {
     let text: &'static [u8] = unsafe { core::slice::from_raw_parts(memory as *const u8, len) };
     let mut count = 0;
     for line in text.split(|&byte| byte == b'\n') {
-        // SAFETY: the mapping has room for so many places, and no other thread uses it yet.
-        unsafe { add_line(line, places as *mut Place, &mut count) };
+        // SAFETY: the mapping has room for so many calls, and no other thread uses it yet.
+        unsafe { add_line(line, calls as *mut ListedCall, &mut count) };
     }
     // SAFETY: the name is a C string.
     let find = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
     FIND_OBJECT.store(find as usize, Ordering::Relaxed);
-    PLACES.store(places, Ordering::Relaxed);
+    CALLS.store(calls, Ordering::Relaxed);
     COUNT.store(count, Ordering::Release);
     count > 0
 }
@@ -133,29 +133,30 @@ pub unsafe fn load(path: *const u8) -> bool {
 /// Adds a line of the list, completely or not at all.
 ///
 /// # Safety
-/// `places` has room for [`MOST_PLACES`], and `count` of them are written.
-unsafe fn add_line(line: &'static [u8], places: *mut Place, count: &mut usize) {
+/// `calls` has room for [`MOST_CALLS`], and `count` of them are written.
+unsafe fn add_line(line: &'static [u8], calls: *mut ListedCall, count: &mut usize) {
     let fields = || line.split(|&byte| byte == b'\t');
     let complete = fields().all(|field| parse(field).is_some());
-    if !complete || *count + fields().count() > MOST_PLACES {
+    if !complete || *count + fields().count() > MOST_CALLS {
         return;
     }
     let mut parent = 0;
-    for place in fields().filter_map(parse) {
+    for call in fields().filter_map(parse) {
         // SAFETY: by this function's contract.
-        let known = unsafe { core::slice::from_raw_parts(places, *count) };
-        let same = |p: &Place| (p.parent, p.offset, p.file) == (parent, place.offset, place.file);
+        let known = unsafe { core::slice::from_raw_parts(calls, *count) };
+        let same =
+            |c: &ListedCall| (c.parent, c.offset, c.file) == (parent, call.offset, call.file);
         parent = match known.iter().position(same) {
             Some(index) => {
-                let known = places.wrapping_add(index);
-                // SAFETY: the place is written, and the slice is not used any more. One line may
-                // have the rule for a place at which another ends.
-                unsafe { (*known).rule = (*known).rule.or(place.rule) };
+                let known = calls.wrapping_add(index);
+                // SAFETY: the call is written, and the slice is not used any more. One line may
+                // have the rule for a call at which another ends.
+                unsafe { (*known).rule = (*known).rule.or(call.rule) };
                 index as u16 + 1
             }
             None => {
                 // SAFETY: the check above has found room.
-                unsafe { places.add(*count).write(Place { parent, ..place }) };
+                unsafe { calls.add(*count).write(ListedCall { parent, ..call }) };
                 *count += 1;
                 *count as u16
             }
@@ -163,15 +164,15 @@ unsafe fn add_line(line: &'static [u8], places: *mut Place, count: &mut usize) {
     }
     if parent > 0 {
         // SAFETY: written above.
-        unsafe { (*places.wrapping_add(usize::from(parent) - 1)).listed = true };
+        unsafe { (*calls.wrapping_add(usize::from(parent) - 1)).listed = true };
     }
 }
 
 /// A field of a line: `OFFSET[:BASE:CFA:SAVED] FILE`.
-fn parse(field: &'static [u8]) -> Option<Place> {
+fn parse(field: &'static [u8]) -> Option<ListedCall> {
     let space = field.iter().position(|&byte| byte == b' ')?;
-    let (where_, file) = (field.get(..space)?, field.get(space + 1..)?);
-    let mut parts = where_.split(|&byte| byte == b':');
+    let (position, file) = (field.get(..space)?, field.get(space + 1..)?);
+    let mut parts = position.split(|&byte| byte == b':');
     let offset = hexadecimal(parts.next()?)?;
     let rule = match parts.next() {
         None => None,
@@ -185,7 +186,7 @@ fn parse(field: &'static [u8]) -> Option<Place> {
             saved: hexadecimal(parts.next()?)?,
         }),
     };
-    Some(Place {
+    Some(ListedCall {
         parent: 0,
         listed: false,
         offset,
@@ -194,16 +195,13 @@ fn parse(field: &'static [u8]) -> Option<Place> {
     })
 }
 
-fn places() -> &'static [Place] {
-    let (at, count) = (
-        PLACES.load(Ordering::Relaxed),
-        COUNT.load(Ordering::Acquire),
-    );
+fn calls() -> &'static [ListedCall] {
+    let (at, count) = (CALLS.load(Ordering::Relaxed), COUNT.load(Ordering::Acquire));
     if count == 0 {
         return &[];
     }
-    // SAFETY: `load` wrote so many places, and they are never changed.
-    unsafe { core::slice::from_raw_parts(at as *const Place, count) }
+    // SAFETY: `load` wrote so many calls, and they are never changed.
+    unsafe { core::slice::from_raw_parts(at as *const ListedCall, count) }
 }
 
 /// Whether the call of an allocation function is on the list.
@@ -211,14 +209,14 @@ fn places() -> &'static [Place] {
 pub fn is_listed(caller: Caller) -> bool {
     let mut found = find(0, address(caller));
     let (mut sp, mut bp) = (caller.sp as u64 + 8, caller.bp);
-    while let Some(place) = usize::from(found)
+    while let Some(call) = usize::from(found)
         .checked_sub(1)
-        .and_then(|i| places().get(i))
+        .and_then(|i| calls().get(i))
     {
-        if place.listed {
+        if call.listed {
             return true;
         }
-        let Some(rule) = place.rule else {
+        let Some(rule) = call.rule else {
             return false;
         };
         let base = if rule.from_frame_pointer { bp } else { sp };
@@ -240,17 +238,17 @@ pub fn is_listed(caller: Caller) -> bool {
     false
 }
 
-/// The position of a place's number in a word of [`LATELY`], below the address.
+/// The number of bits of a call's number in a word of [`RECENT`]; the address is above.
 const NUMBER_BITS: u32 = 17;
 
-/// The number of the place at `address` among the calls of `parent`; 0 if there is none.
+/// The number of the call at `address` among the calls of `parent`; 0 if there is none.
 #[inline]
 fn find(parent: u16, address: u64) -> u16 {
     // Addresses of programs have 47 bits. Two that differ only in the upper bits are not both code
     // of one program, so the parent is stored there.
     let key = (address ^ u64::from(parent) << 35) & ((1 << 47) - 1);
-    let index = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize & (KNOWN - 1);
-    let word = &LATELY[index];
+    let index = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize & (REMEMBERED - 1);
+    let word = &RECENT[index];
     let known = word.load(Ordering::Relaxed);
     if known >> NUMBER_BITS == key {
         return known as u16;
@@ -294,7 +292,7 @@ fn look_up(parent: u16, address: u64) -> u16 {
     let offset = address.wrapping_sub(bias);
     let mut objects = KNOWN_OBJECTS.lock();
     let key = found.link_map as usize;
-    let place = objects
+    let slot = objects
         .iter_mut()
         .find(|object| object.link_map == key || object.link_map == 0);
     let mut beyond = Object {
@@ -303,19 +301,19 @@ fn look_up(parent: u16, address: u64) -> u16 {
         path: [0; 256],
         len: 0,
     };
-    let object = place.unwrap_or(&mut beyond);
+    let object = slot.unwrap_or(&mut beyond);
     if object.link_map != key {
         object.len = path_of(address - 1, &mut object.path);
         object.link_map = key;
         let path = object.path.get(..object.len).unwrap_or_default();
-        object.listed = places().iter().any(|place| place.file == path);
+        object.listed = calls().iter().any(|call| call.file == path);
     }
     let path = object.path.get(..object.len).unwrap_or_default();
     if !object.listed {
         return 0;
     }
-    let is = |p: &Place| (p.parent, p.offset, p.file) == (parent, offset, path);
-    let index = places().iter().position(is);
+    let same = |c: &ListedCall| (c.parent, c.offset, c.file) == (parent, offset, path);
+    let index = calls().iter().position(same);
     index.map_or(0, |index| index as u16 + 1)
 }
 
@@ -352,8 +350,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_with_the_same_beginning_share_their_places() {
-        let mut memory = [const { core::mem::MaybeUninit::<Place>::uninit() }; 8];
+    fn lines_with_the_same_beginning_share_their_calls() {
+        let mut memory = [const { core::mem::MaybeUninit::<ListedCall>::uninit() }; 8];
         let mut count = 0;
         for line in [
             &b"0x10:s:18:0 /lib/w.so\t0x20 /bin/a b"[..],
@@ -363,13 +361,13 @@ mod tests {
             b"0x10:s:18 /lib/w.so\t0x60 /bin/c",
             b"",
         ] {
-            // SAFETY: the memory has room for five places.
+            // SAFETY: the memory has room for five calls.
             unsafe { add_line(line, memory.as_mut_ptr().cast(), &mut count) };
         }
-        // SAFETY: `add_line` wrote so many places.
-        let places: &[Place] =
+        // SAFETY: `add_line` wrote so many calls.
+        let calls: &[ListedCall] =
             unsafe { core::slice::from_raw_parts(memory.as_ptr().cast(), count) };
-        let shown: Vec<_> = places
+        let shown: Vec<_> = calls
             .iter()
             .map(|p| (p.parent, p.offset, p.listed))
             .collect();
@@ -381,13 +379,13 @@ mod tests {
             (0, 0x50, true),
         ];
         assert_eq!(shown, expected);
-        assert_eq!(places[1].file, b"/bin/a b");
+        assert_eq!(calls[1].file, b"/bin/a b");
         let rule = Rule {
             from_frame_pointer: true,
             cfa: 16,
             saved: 16,
         };
-        assert_eq!((places[2].rule, places[1].rule), (Some(rule), None));
+        assert_eq!((calls[2].rule, calls[1].rule), (Some(rule), None));
     }
 
     #[test]

@@ -1,48 +1,29 @@
 //! A span: some slices of a segment, cut into blocks of one size, all of them allocated by one
-//! heap. Free blocks are linked through their own memory; the second word of a free block is its
-//! seal, by which a double free is detected. Contexts: pre-init, normal, post-fork.
+//! heap; and a bin: the spans of one heap with blocks for one kind of request that may have free
+//! blocks. A span's own fields link it into its bin. Contexts: pre-init, normal, post-fork.
 //!
 //! The owner takes and returns blocks without synchronisation. Other threads push blocks onto
 //! `remote`; the owner takes that whole list when it needs blocks. A span without free blocks
 //! leaves its bin and has [`FULL`] in `remote`: the thread that pushes the first block there adds
-//! the span to the heap's `returned` list.
+//! the span to the heap's `returned` list. What a heap is, only [`crate::heap`] knows.
 
-use crate::bin::Bin;
+use crate::block::{Block, seal};
 use crate::fatal;
-use crate::heap::Heap;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// In `remote`: the span is in no bin, and the next thread that pushes a block must tell the heap.
+/// In `remote`: the span is in no bin, and the next thread that pushes a block must add the span to
+/// the heap's `returned` list.
 pub const FULL: usize = 1;
 
-/// A free block.
-#[repr(C)]
-pub struct Block {
-    pub next: *mut Block,
-    pub seal: usize,
-}
-
-/// A secret of this process, so that a program's data do not look like a seal. Set once, before the
-/// first block, and never changed, because free blocks carry it.
-static SECRET: AtomicUsize = AtomicUsize::new(0x7a5e_91c3_d208_4fb6);
-
-/// The seal of the free block at `block`.
-#[inline(always)]
-fn seal(block: *mut Block) -> usize {
-    SECRET.load(Ordering::Relaxed) ^ block as usize
-}
-
-/// Chooses the secret.
-pub fn set_secret(secret: usize) {
-    SECRET.store(secret, Ordering::Relaxed);
-}
+/// The heap to which a span belongs: an address to compare. Only [`crate::heap`] follows it.
+pub enum Owner {}
 
 /// The fields that every thread may read; they do not change while the span lives.
 #[repr(C, align(64))]
 pub struct Fixed {
-    /// The heap that allocates in this span.
-    pub owner: *mut Heap,
+    /// The heap that allocates in this span; null only while the span has no slices.
+    pub owner: *mut Owner,
     /// The address of the first block.
     pub start: usize,
     /// 2^64 / block, rounded up: shows whether an offset is a multiple of the block size.
@@ -141,7 +122,7 @@ impl Span {
     };
 
     /// Sets up a span of `slices` slices at `start` with blocks of `block` bytes.
-    pub fn set(&mut self, owner: *mut Heap, start: usize, slices: u32, block: usize, room: usize) {
+    pub fn set(&mut self, owner: *mut Owner, start: usize, slices: u32, block: usize, room: usize) {
         *self = Self::NONE;
         let capacity = (room / block.max(1)).max(1);
         self.fixed = Fixed {
@@ -260,39 +241,113 @@ impl Span {
             .compare_exchange(FULL, 0, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
-}
 
-/// Frees a block of another thread's heap.
-///
-/// # Safety
-/// `block` is a block of `span`, and the program frees it.
-#[inline(never)]
-pub unsafe fn give_remote(span: *mut Span, block: *mut Block) {
-    // SAFETY: the span lives while one of its blocks is allocated, which this one is until the
-    // exchange succeeds. If the span was full, it lives on after that, because its owner examines
-    // it only when it is in the heap's list.
-    unsafe {
-        if (*block).seal == seal(block) {
-            fatal::abort(b"double free", block as usize);
-        }
-        (*block).seal = seal(block);
-        let remote = &raw const (*span).shared.remote;
-        let owner = (*span).fixed.owner;
-        let mut old = (*remote).load(Ordering::Relaxed);
-        loop {
-            (*block).next = (old & !FULL) as *mut Block;
-            match (*remote).compare_exchange_weak(
-                old,
-                block as usize,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => break,
-                Err(now) => old = now,
+    /// Pushes a block that a thread other than the owner frees; returns whether the heap's
+    /// `returned` list must get the span.
+    ///
+    /// # Safety
+    /// `block` is a block of `span`, and the program frees it.
+    #[inline(always)]
+    pub unsafe fn push_remote(span: *mut Self, block: *mut Block) -> bool {
+        // SAFETY: the span lives while one of its blocks is allocated, which this one is until the
+        // exchange succeeds; nothing of it is used after that.
+        unsafe {
+            if (*block).seal == seal(block) {
+                fatal::abort(b"double free", block as usize);
+            }
+            (*block).seal = seal(block);
+            let remote = &raw const (*span).shared.remote;
+            let mut old = (*remote).load(Ordering::Relaxed);
+            loop {
+                (*block).next = (old & !FULL) as *mut Block;
+                match (*remote).compare_exchange_weak(
+                    old,
+                    block as usize,
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => return old == FULL,
+                    Err(now) => old = now,
+                }
             }
         }
-        if old == FULL {
-            Heap::tell(owner, span);
+    }
+}
+
+/// The spans for one size (or one size and call site) of one heap.
+#[repr(C)]
+pub struct Bin {
+    /// The span to allocate from; spans with room follow.
+    pub first: *mut Span,
+    /// Size of a block, in bytes.
+    pub block: usize,
+    /// The range of indices of [`crate::heap::Heap::direct`] that point to this bin: from, to.
+    pub direct: (u16, u16),
+}
+
+impl Bin {
+    /// A bin without spans.
+    pub const EMPTY: Self = Self {
+        first: null_mut(),
+        block: 0,
+        direct: (0, 0),
+    };
+
+    /// Whether `span` is its only span.
+    ///
+    /// # Safety
+    /// The heap's owner calls, and the span is in this bin.
+    pub unsafe fn has_only(&self, span: *mut Span) -> bool {
+        // SAFETY: by this function's contract.
+        self.first == span && unsafe { (*span).own.next.is_null() }
+    }
+
+    /// Inserts a span: at the front, or after the first span, which is being allocated from.
+    ///
+    /// # Safety
+    /// The heap's owner calls, and the span is in no bin.
+    pub unsafe fn insert(&mut self, span: *mut Span, front: bool) {
+        // SAFETY: spans in bins are live and the owner's.
+        unsafe {
+            let first = self.first;
+            (*span).own.bin = self;
+            if front || first.is_null() {
+                (*span).own.prev = null_mut();
+                (*span).own.next = first;
+                if !first.is_null() {
+                    (*first).own.prev = span;
+                }
+                self.first = span;
+            } else {
+                let next = (*first).own.next;
+                (*span).own.prev = first;
+                (*span).own.next = next;
+                (*first).own.next = span;
+                if !next.is_null() {
+                    (*next).own.prev = span;
+                }
+            }
+        }
+    }
+
+    /// Removes a span.
+    ///
+    /// # Safety
+    /// The heap's owner calls, and the span is in this bin.
+    pub unsafe fn remove(&mut self, span: *mut Span) {
+        // SAFETY: spans in bins are live and the owner's.
+        unsafe {
+            let (prev, next) = ((*span).own.prev, (*span).own.next);
+            if prev.is_null() {
+                self.first = next;
+            } else {
+                (*prev).own.next = next;
+            }
+            if !next.is_null() {
+                (*next).own.prev = prev;
+            }
+            (*span).own.prev = null_mut();
+            (*span).own.next = null_mut();
         }
     }
 }

@@ -2,8 +2,8 @@
 //! own. Bins are never removed, so that spans may point to them. Contexts: pre-init, normal,
 //! post-fork.
 
-use crate::bin::Bin;
 use crate::memory;
+use crate::span::Bin;
 
 /// The common properties of the blocks of a bin.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Table {
     pub unsafe fn bin(&mut self, key: Key, block: usize) -> Option<*mut Bin> {
         if self.capacity > 0 {
             // SAFETY: the table is allocated.
-            let entry = unsafe { &mut *self.place(key) };
+            let entry = unsafe { &mut *self.entry(key) };
             if !entry.bin.is_null() {
                 return Some(entry.bin);
             }
@@ -64,14 +64,14 @@ impl Table {
                 block,
                 ..Bin::EMPTY
             };
-            *self.place(key) = Entry { key, bin };
+            *self.entry(key) = Entry { key, bin };
         }
         self.len += 1;
         Some(bin)
     }
 
     /// The entry in which `key` is or belongs.
-    fn place(&self, key: Key) -> *mut Entry {
+    fn entry(&self, key: Key) -> *mut Entry {
         let mut at = hash(key) & (self.capacity - 1);
         loop {
             let entry = self.entries.wrapping_add(at);
@@ -94,7 +94,7 @@ impl Table {
             unsafe {
                 let entry = old.wrapping_add(i);
                 if !(*entry).bin.is_null() {
-                    self.place((*entry).key).copy_from(entry, 1);
+                    self.entry((*entry).key).copy_from(entry, 1);
                 }
             }
         }

@@ -10,7 +10,7 @@ use std::process::Command;
 use support::{compiled, installed, policies, preloaded, run};
 
 #[test]
-fn blocks_keep_what_they_hold_under_every_policy() {
+fn blocks_keep_their_contents_under_every_policy() {
     let program = compiled("gcc", "stress.c", &["-O1"]);
     for policy in policies() {
         let output = run(preloaded(&mut Command::new(&program), policy));
@@ -66,7 +66,7 @@ fn memory_is_used_again_and_given_back() {
 }
 
 #[test]
-fn cpp_programs_allocate_and_throw_as_ever() {
+fn cpp_programs_allocate_and_throw() {
     let program = compiled("g++", "containers.cc", &["-O1", "-std=c++17"]);
     let plain = run(&mut Command::new(&program));
     for policy in policies() {
@@ -101,7 +101,7 @@ fn lines_and_pages_are_shared_as_the_policy_says() {
 
 /// Real programs of Debian: their output must be that of a native run.
 #[test]
-fn real_programs_print_what_they_print_without_us() {
+fn real_programs_print_the_same() {
     let shell = [
         (
             "xz",

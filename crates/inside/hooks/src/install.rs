@@ -71,8 +71,8 @@ pub unsafe fn install(bytes: &[u8], hooks: Hooks) -> Result<usize, Refusal> {
     let mut modules: [Option<Module>; MOST_MODULES] = [None; MOST_MODULES];
     let mut areas = [(0, 0); MOST_MODULES];
     for (i, module) in plan.modules().enumerate() {
-        let place = modules.get_mut(i).ok_or(Refusal::NoPlan)?;
-        *place = Some(loaded(&module).ok_or(Refusal::OtherModule)?);
+        let module_of_plan = modules.get_mut(i).ok_or(Refusal::NoPlan)?;
+        *module_of_plan = Some(loaded(&module).ok_or(Refusal::OtherModule)?);
     }
     hooks.set();
     let mut count = 0;
@@ -174,14 +174,14 @@ fn prepare(module: &Module) -> Result<(usize, usize), Refusal> {
     let at = area::near(module.start, module.end, bytes).ok_or(Refusal::NoRoom)?;
     let hooks = enter::entries();
     for (i, patch) in module.patches.enumerate() {
-        let place = at + i * SIZE;
-        let Some(trampoline) = Trampoline::new(&patch, module.base, place, hooks) else {
+        let address = at + i * SIZE;
+        let Some(trampoline) = Trampoline::new(&patch, module.base, address, hooks) else {
             // SAFETY: no jump leads there.
             unsafe { area::give_back(at, bytes) };
             return Err(Refusal::NoPlan);
         };
-        // SAFETY: the place is within the new pages.
-        unsafe { (place as *mut [u8; SIZE]).write(trampoline.bytes) };
+        // SAFETY: the address is within the new pages.
+        unsafe { (address as *mut [u8; SIZE]).write(trampoline.bytes) };
     }
     // SAFETY: our own new pages, which are not in use yet.
     if unsafe { protect(at, bytes, RUN) } == 0 {
@@ -231,8 +231,8 @@ unsafe fn divert(code: &Code, module: &Module, area: usize) -> bool {
         let Some(bytes) = bytes.get_mut(..end - start) else {
             return false;
         };
-        for (place, byte) in bytes.iter_mut().zip(jump) {
-            *place = byte;
+        for (to, byte) in bytes.iter_mut().zip(jump) {
+            *to = byte;
         }
         // SAFETY: by this function's contract no thread executes it.
         unsafe { code.write(start, bytes) }

@@ -165,7 +165,7 @@ fn changes_of_the_address_space_from_inside_the_library_are_seen() {
 
 /// Code that belongs to no file must be recognisable as ours.
 #[test]
-fn trampolines_lie_where_it_is_said() {
+fn trampolines_lie_in_the_reported_areas() {
     let (plan, count) = plan();
     in_a_child(|| {
         // In advance, as in programs in which nothing may be asked later.
@@ -343,7 +343,7 @@ fn threads_locks_and_children_work_as_before() {
 }
 
 #[test]
-fn what_does_not_fit_changes_nothing() {
+fn a_plan_that_does_not_fit_changes_nothing() {
     let (plan, _) = plan();
     in_a_child(|| {
         let mut other = plan.clone();

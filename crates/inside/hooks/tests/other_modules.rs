@@ -17,12 +17,12 @@ fn plans(file: &Path) -> Option<[Plan; 2]> {
     let mut entering = Entering::of(&code.bytes, code.address, &functions);
     assert_eq!(entering.unexplained(), None);
     if !code.catches {
-        entering.catches_nothing();
+        entering.without_exception_handlers();
     }
     let entrances = Entrances::read(file)?;
     let starts: Vec<u64> = entering.functions().iter().map(|f| f.start).collect();
     for start in starts {
-        entering.come_also(entrances.of(start).expect("it has no jumps to anywhere"));
+        entering.add_branch_targets(entrances.of(start).expect("it has no jumps to anywhere"));
     }
     Some([Want::Result, Want::Before].map(|want| entering.plan(|_, _| want)))
 }
@@ -30,7 +30,7 @@ fn plans(file: &Path) -> Option<[Plan; 2]> {
 /// OpenMP's threads wait by kernel calls of the library itself, some of which follow loops that
 /// spin.
 #[test]
-fn all_calls_of_openmps_library_are_known_and_can_be_led_through_hooks() {
+fn all_kernel_calls_of_the_openmp_library_can_be_hooked() {
     let library = Path::new("/usr/lib/x86_64-linux-gnu/libgomp.so.1");
     let Some([behind, before]) = plans(library) else {
         println!("SKIP: there is no {}", library.display());

@@ -114,19 +114,19 @@ pub fn keep(start: usize, end: usize) {
         // Read-only memory is never made sharable, so the copy stays private.
         system::protect(copy, bytes, libc::PROT_READ);
         let moved = ((copy + within) as u64).wrapping_sub(parts.arg_start);
-        for place in [
+        for address in [
             &mut parts.arg_start,
             &mut parts.arg_end,
             &mut parts.env_start,
             &mut parts.env_end,
         ] {
-            *place = place.wrapping_add(moved);
+            *address = address.wrapping_add(moved);
         }
         let what = libc::PR_SET_MM as usize;
         let map = libc::PR_SET_MM_MAP as usize;
         let at = &raw const parts as usize;
-        let told = system::call(libc::SYS_prctl, [what, map, at, size_of::<Parts>(), 0, 0]);
-        if told < 0 {
+        let result = system::call(libc::SYS_prctl, [what, map, at, size_of::<Parts>(), 0, 0]);
+        if result < 0 {
             system::unmap(copy, bytes);
         }
     }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found_behind_any_name() {
+    fn fields_are_found_after_any_program_name() {
         for name in ["a", "a b", ") R 7 8 (", ""] {
             let parts = Parts::parse(line(name).as_bytes()).expect("a whole line");
             let expected = Parts {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_out_of_order_is_none() {
+    fn truncated_or_unordered_fields_are_refused() {
         let whole = line("a");
         let cut = whole.find(" 51").expect("the text has field 51");
         assert_eq!(Parts::parse(&whole.as_bytes()[..cut]), None);

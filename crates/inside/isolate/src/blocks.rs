@@ -5,7 +5,8 @@
 //!
 //! Contexts: pre-init, normal.
 
-use crate::{calls::Hold, control, real};
+use crate::hold::Hold;
+use crate::{control, real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicUsize};
@@ -41,7 +42,7 @@ unsafe extern "C" fn each_module(
             name.to_bytes(),
         )
     };
-    for (place, site) in RETURNS.iter().zip(&control.sites) {
+    for (known, site) in RETURNS.iter().zip(&control.sites) {
         let offset = site.offset.load(Relaxed) as usize;
         let is_program = site.is_program.load(Relaxed) != 0;
         let meant = if is_program {
@@ -55,8 +56,8 @@ unsafe extern "C" fn each_module(
                     .zip(name.iter().chain([&0]))
                     .all(|(a, b)| a.load(Relaxed) == *b)
         };
-        if offset != 0 && meant && place.load(Relaxed) == 0 {
-            place.store(base.wrapping_add(offset), Relaxed);
+        if offset != 0 && meant && known.load(Relaxed) == 0 {
+            known.store(base.wrapping_add(offset), Relaxed);
             ANY.store(true, Relaxed);
         }
     }
@@ -64,22 +65,22 @@ unsafe extern "C" fn each_module(
 }
 
 /// Records a new block if its allocation returns to one of the named call sites.
-fn keep(block: *mut c_void, bytes: usize, to: usize) {
+fn record_if_named(block: *mut c_void, bytes: usize, to: usize) {
     if block.is_null() || !ANY.load(Relaxed) || to == 0 {
         return;
     }
     if !RETURNS.iter().any(|r| r.load(Relaxed) == to) {
         return;
     }
-    put(block, bytes, 0);
+    record(block, bytes, 0);
 }
 
 /// Records bytes that the program itself asks to have isolated; returns whether there was room.
-pub fn ask(start: *mut c_void, bytes: usize) -> bool {
-    put(start, bytes, 1)
+pub fn request(start: *mut c_void, bytes: usize) -> bool {
+    record(start, bytes, 1)
 }
 
-fn put(block: *mut c_void, bytes: usize, asked: u32) -> bool {
+fn record(block: *mut c_void, bytes: usize, asked: u32) -> bool {
     let Some(control) = control::get() else {
         return false;
     };
@@ -170,7 +171,7 @@ unsafe extern "C-unwind" fn malloc_from(bytes: usize, to: usize) -> *mut c_void 
     };
     // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     let block = unsafe { real(bytes) };
-    keep(block, bytes, to);
+    record_if_named(block, bytes, to);
     block
 }
 
@@ -190,7 +191,7 @@ unsafe extern "C-unwind" fn calloc_from(count: usize, bytes: usize, to: usize) -
     };
     // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     let block = unsafe { real(count, bytes) };
-    keep(block, count.saturating_mul(bytes), to);
+    record_if_named(block, count.saturating_mul(bytes), to);
     block
 }
 
@@ -214,7 +215,7 @@ unsafe extern "C-unwind" fn aligned_alloc_from(
     };
     // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     let block = unsafe { real(alignment, bytes) };
-    keep(block, bytes, to);
+    record_if_named(block, bytes, to);
     block
 }
 
@@ -245,7 +246,7 @@ unsafe extern "C-unwind" fn posix_memalign_from(
     unsafe {
         let result = real(place, alignment, bytes);
         if result == 0 {
-            keep(*place, bytes, to);
+            record_if_named(*place, bytes, to);
         }
         result
     }
@@ -262,4 +263,20 @@ pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         unsafe { real(block) };
     }
+}
+
+/// Interposed; see the C library's manual; a recorded block may move.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
+    let Some(real) = real::realloc() else {
+        // SAFETY: the C library returns the valid address of this thread's error number.
+        unsafe { *libc::__errno_location() = libc::ENOMEM };
+        return core::ptr::null_mut();
+    };
+    forget(block);
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
+    unsafe { real(block, bytes) }
 }

@@ -1,73 +1,14 @@
-//! [`Hold`], which keeps threads from being isolated, and the interposed functions that make
-//! processes: memory becomes private before a fork. Changes of the address space are in
-//! [`crate::space`].
+//! The interposed functions that make processes, before which memory becomes private, and those
+//! that make timers. Changes of the address space are in [`crate::space`].
 //!
 //! Contexts: normal; also a child of `vfork`, which is another process and is left alone.
 
-use crate::{control, convert, enter, real};
+use crate::hold::Hold;
+use crate::{control, enter, real, withdraw};
 use core::ffi::{c_char, c_int, c_long, c_void};
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sunder_guest::system;
-use sunder_wire::isolation::{Control, closed, state};
-
-/// While it lives, no episode begins and no memory is made sharable.
-pub struct Hold(&'static Control);
-
-impl Hold {
-    /// Also ends all running episodes and waits for that. `None` where there is nothing to hold: in
-    /// programs that are not protected, and in other processes.
-    pub fn new() -> Option<Self> {
-        let hold = Self::unconverted()?;
-        hold.recall();
-        Some(hold)
-    }
-
-    /// As [`Self::new`], but running episodes go on until [`Self::recall`].
-    pub fn unconverted() -> Option<Self> {
-        let control = control::get()?;
-        if control.process.load(Relaxed) != system::process_id() {
-            return None;
-        }
-        control.held.fetch_add(1, SeqCst);
-        Some(Self(control))
-    }
-
-    /// Ends all running episodes and waits for that.
-    pub fn recall(&self) {
-        if self.0.conversions.load(SeqCst) > 0 {
-            recall_all(self.0);
-        }
-    }
-
-    /// The control file.
-    pub const fn control(&self) -> &'static Control {
-        self.0
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.0.held.fetch_sub(1, SeqCst);
-    }
-}
-
-/// Ends the episode of every isolated thread, and waits for that.
-fn recall_all(control: &Control) {
-    const LOOK: u32 = 500;
-    for slot in &control.slots {
-        loop {
-            let now = slot.state.load(SeqCst);
-            if now != state::ENTERING && now != state::ISOLATED {
-                break;
-            }
-            slot.recall.store(1, SeqCst);
-            if now == state::ISOLATED {
-                enter::remind(slot);
-            }
-            control::wait(&slot.state, now, LOOK);
-        }
-    }
-}
+use sunder_wire::isolation::closed;
 
 fn fails(error: c_int) -> c_int {
     // SAFETY: the C library returns the valid address of this thread's error number.
@@ -75,69 +16,16 @@ fn fails(error: c_int) -> c_int {
     -1
 }
 
-/// Makes memory private again before a fork, because the child needs private copies. No thread is
-/// isolated now (`hold`), and none can be afterwards, so nothing else would collect the last
-/// workers.
-fn prepare_to_fork(hold: &Hold) -> bool {
-    const LOOK: u32 = 50_000;
-    let control = hold.0;
-    if control.conversions.load(SeqCst) == 0 {
-        return true;
-    }
-    control.closed.store(closed::FORK, SeqCst);
-    enter::collect_all(control);
-    // A signal handler would run while memory is being copied, and might never return.
-    let signals = system::NoSignals::hold();
-    let me = system::thread_id();
-    while control
-        .stop
-        .compare_exchange(0, me, SeqCst, SeqCst)
-        .is_err()
-    {
-        control::wait(&control.stop, control.stop.load(Relaxed), LOOK);
-    }
-    let mut done = control.conversions.load(SeqCst) == 0;
-    if !done && all_stop(control) {
-        done = convert::unshare(control);
-    }
-    control.stopped.store(0, SeqCst);
-    control.stop.store(0, SeqCst);
-    control::wake(&control.stop);
-    drop(signals);
-    done
-}
-
-/// Waits until the tool has stopped all other threads. False if it can't, or has ended.
-fn all_stop(control: &Control) -> bool {
-    const LOOK: u32 = 50_000;
-    loop {
-        match control.stopped.load(Acquire) {
-            0 => {}
-            answer => return answer == 1,
-        }
-        control::wait(&control.stopped, 0, LOOK);
-        if !tool_lives(control) {
-            return control.stopped.load(Acquire) == 1;
-        }
-    }
-}
-
-/// Whether the tool still runs. It is this process's parent; when it ends, the process gets another
-/// parent, even if its process id is used again.
-fn tool_lives(control: &Control) -> bool {
-    system::parent_id() == control.tool.load(Relaxed)
-}
-
 /// Runs a function that forks.
-fn forking(real: impl FnOnce() -> c_int) -> c_int {
+fn fork_with(real: impl FnOnce() -> c_int) -> c_int {
     let Some(hold) = Hold::new() else {
         return real();
     };
-    if !prepare_to_fork(&hold) {
+    if !withdraw::before_fork(&hold) {
         return fails(libc::ENOMEM);
     }
     let result = real();
-    if result == 0 && hold.0.process.load(Relaxed) != system::process_id() {
+    if result == 0 && hold.control().process.load(Relaxed) != system::process_id() {
         // This is the child: isolation is its parent's only, and so is the count of holds.
         control::set(core::ptr::null_mut());
         core::mem::forget(hold);
@@ -153,7 +41,7 @@ fn forking(real: impl FnOnce() -> c_int) -> c_int {
 pub unsafe extern "C-unwind" fn fork() -> c_int {
     match real::fork() {
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-        Some(real) => forking(|| unsafe { real() }),
+        Some(real) => fork_with(|| unsafe { real() }),
         None => fails(libc::ENOSYS),
     }
 }
@@ -166,7 +54,7 @@ pub unsafe extern "C-unwind" fn fork() -> c_int {
 pub unsafe extern "C-unwind" fn _Fork() -> c_int {
     match real::_Fork() {
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-        Some(real) => forking(|| unsafe { real() }),
+        Some(real) => fork_with(|| unsafe { real() }),
         None => fails(libc::ENOSYS),
     }
 }
@@ -179,7 +67,7 @@ pub unsafe extern "C-unwind" fn _Fork() -> c_int {
 pub unsafe extern "C-unwind" fn daemon(stay: c_int, keep: c_int) -> c_int {
     match real::daemon() {
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-        Some(real) => forking(|| unsafe { real(stay, keep) }),
+        Some(real) => fork_with(|| unsafe { real(stay, keep) }),
         None => fails(libc::ENOSYS),
     }
 }
@@ -197,7 +85,7 @@ pub unsafe extern "C-unwind" fn forkpty(
 ) -> c_int {
     match real::forkpty() {
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-        Some(real) => forking(|| unsafe { real(master, name, settings, size) }),
+        Some(real) => fork_with(|| unsafe { real(master, name, settings, size) }),
         None => fails(libc::ENOSYS),
     }
 }
@@ -206,7 +94,7 @@ pub unsafe extern "C-unwind" fn forkpty(
 fn end_for_timers(hold: &Hold) {
     let (open, timers) = (closed::OPEN, closed::TIMERS);
     let _ = hold
-        .0
+        .control()
         .closed
         .compare_exchange(open, timers, SeqCst, Relaxed);
     hold.recall();
@@ -221,7 +109,7 @@ fn before_timer(clock: c_int) {
     ];
     // A negative number is the CPU clock of another process or thread.
     if (clock < 0 || clocks.contains(&clock))
-        && let Some(hold) = Hold::unconverted()
+        && let Some(hold) = Hold::without_recall()
     {
         end_for_timers(&hold);
     }
@@ -260,31 +148,16 @@ pub unsafe extern "C-unwind" fn setitimer(
         return fails(libc::ENOSYS);
     };
     let is_of_cpu_time = which != libc::ITIMER_REAL;
-    let hold = is_of_cpu_time.then(Hold::unconverted).flatten();
+    let hold = is_of_cpu_time.then(Hold::without_recall).flatten();
     // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     let result = unsafe { real(which, new, old) };
     if let Some(hold) = hold
-        && hold.0.conversions.load(SeqCst) > 0
+        && hold.control().conversions.load(SeqCst) > 0
         && enter::has_cpu_timer()
     {
         end_for_timers(&hold);
     }
     result
-}
-
-/// Interposed; see the C library's manual; a recorded block may move.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
-    let Some(real) = real::realloc() else {
-        fails(libc::ENOMEM);
-        return core::ptr::null_mut();
-    };
-    crate::blocks::forget(block);
-    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-    unsafe { real(block, bytes) }
 }
 
 /// Interposed: the call may make a process that does not share memory.
@@ -321,18 +194,12 @@ extern "C" fn before_clone(flags: usize) -> usize {
     match Hold::new() {
         // The hold is dropped before the call: no thread is isolated then, and `closed` keeps
         // memory from being made sharable again.
-        Some(hold) if !forks_for_good(&hold) => {
+        Some(hold) if !withdraw::close_for_fork(&hold) => {
             fails(libc::ENOMEM);
             0
         }
         _ => real,
     }
-}
-
-/// As [`prepare_to_fork`], and it stays in force after the hold is dropped.
-fn forks_for_good(hold: &Hold) -> bool {
-    hold.0.closed.store(closed::FORK, SeqCst);
-    prepare_to_fork(hold)
 }
 
 /// Interposed, for programs that make these system calls without the functions above.
@@ -380,33 +247,14 @@ extern "C" fn before_syscall(number: c_long, a: usize) -> usize {
     let Some(hold) = Hold::new() else {
         return real;
     };
-    if forks && !forks_for_good(&hold) {
+    if forks && !withdraw::close_for_fork(&hold) {
         fails(libc::ENOMEM);
         return 0;
     }
     // What such a call would have to do to sharable memory can't be decided here.
-    if (moves || number == libc::SYS_membarrier) && !ends(&hold, number) {
+    if (moves || number == libc::SYS_membarrier) && !withdraw::close_for_good(&hold, number) {
         fails(libc::ENOMEM);
         return 0;
     }
     real
-}
-
-/// Ends isolation for good and makes memory private again, because this call can't be followed.
-/// Returns whether that worked.
-pub fn ends(hold: &Hold, number: c_long) -> bool {
-    let why = if number == libc::SYS_membarrier {
-        closed::MEMBARRIER
-    } else {
-        closed::MOVED
-    };
-    let control = hold.0;
-    let before = control
-        .closed
-        .compare_exchange(closed::OPEN, why, SeqCst, Relaxed);
-    let done = prepare_to_fork(hold);
-    if before.is_ok() {
-        control.closed.store(why, Release);
-    }
-    done
 }

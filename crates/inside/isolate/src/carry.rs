@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_to_which_anything_was_done_is_not_untouched() {
+    fn a_changed_program_is_not_untouched() {
         let touches: [fn(&Control); 5] = [
             |_| {},
             |control| control.conversions.store(1, Relaxed),

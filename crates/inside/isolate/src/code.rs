@@ -40,7 +40,7 @@ mod tests {
     /// A module that is loaded at an unloaded one's address has its atomic operations at other
     /// places.
     #[test]
-    fn code_that_goes_is_not_known_any_more() {
+    fn unmapped_code_is_forgotten() {
         let control = testing::control();
         let codes = [[0x10000, 0x13000], [0x20000, 0x21000], [0x30000, 0x31000]];
         for (kept, code) in control.codes.iter().zip(codes) {

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use sunder_guest::system::{self, Reach};
 use sunder_wire::isolation::{
-    Control, REGISTERS, Registers, SLOTS, SUITCASE, SUITCASES_AT, Slot, VECTORS,
+    Control, REGISTERS, Registers, SLOTS, Slot, THREAD_AREA, THREAD_AREAS_AT, VECTORS,
 };
 
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(core::ptr::null_mut());
@@ -34,6 +34,17 @@ pub fn set_library(from: usize, to: usize) {
     end.store(to, Ordering::Relaxed);
 }
 
+/// Whether the kernel accepted a system call; its error is kept in the control file.
+pub fn accepted(result: isize) -> Option<()> {
+    if result >= 0 {
+        return Some(());
+    }
+    if let Some(control) = get() {
+        control.error.store(result as i64, Ordering::Relaxed);
+    }
+    None
+}
+
 /// Waits while a word of the file has this `value`, at most so many microseconds. Spurious returns
 /// are possible.
 pub fn wait(word: &AtomicU32, value: u32, microseconds: u32) {
@@ -47,23 +58,24 @@ pub fn wake(word: &AtomicU32) {
 }
 
 /// The index of a slot in the file.
-pub fn place(control: &Control, slot: &Slot) -> usize {
+pub fn slot_index(control: &Control, slot: &Slot) -> usize {
     let first = control.slots.as_ptr() as usize;
     (&raw const *slot as usize).wrapping_sub(first) / size_of::<Slot>()
 }
 
-/// The address of a slot's suitcase: the area for its thread's registers and stack.
-pub fn suitcase(control: &Control, slot: &Slot) -> Option<usize> {
-    let index = place(control, slot);
-    (index < SLOTS).then(|| &raw const *control as usize + SUITCASES_AT + index * SUITCASE)
+/// The address of a slot's thread area ([`THREAD_AREA`] bytes): the thread's registers and its stack
+/// while it is isolated, and its worker's stacks.
+pub fn thread_area(control: &Control, slot: &Slot) -> Option<usize> {
+    let index = slot_index(control, slot);
+    (index < SLOTS).then(|| &raw const *control as usize + THREAD_AREAS_AT + index * THREAD_AREA)
 }
 
-/// The registers in a suitcase.
-pub fn registers(suitcase: usize) -> *const Registers {
-    (suitcase + REGISTERS) as *const Registers
+/// The registers in a thread area.
+pub fn registers(area: usize) -> *const Registers {
+    (area + REGISTERS) as *const Registers
 }
 
-/// The vector state in a suitcase.
-pub fn vectors(suitcase: usize) -> usize {
-    suitcase + VECTORS
+/// The vector state in a thread area.
+pub fn vectors(area: usize) -> usize {
+    area + VECTORS
 }

@@ -1,5 +1,4 @@
-//! Makes the program's private memory sharable, and private again. Before the first time, installs
-//! the hooks through which changes of the address space go.
+//! Makes the program's private memory sharable, and private again.
 //!
 //! Contexts: a thread in [`crate::enter`] (`share`), or one that is about to fork (`unshare`); all
 //! other threads are stopped meanwhile.
@@ -25,46 +24,11 @@ const MOST_MAPPINGS: usize = 20_000;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// Installs the hooks for changes of the address space, by the plan that the tool has put into the
-/// scratch space, unless they are installed. Returns whether they are. All other threads are
-/// stopped, and none of them at an instruction that is replaced.
-pub fn install_hooks(control: &Control) -> bool {
-    #[cfg(not(test))]
-    const HOOKS: sunder_hooks::Hooks = crate::space::HOOKS;
-    #[cfg(test)]
-    const HOOKS: sunder_hooks::Hooks = {
-        unsafe extern "C" fn nothing(_: &mut sunder_hooks::Call) {}
-        sunder_hooks::Hooks {
-            instead: nothing,
-            failed: nothing,
-        }
-    };
-    if sunder_hooks::areas().any(|(start, _)| start != 0) {
-        return true;
-    }
-    let bytes = control.plan_bytes.load(Acquire) as usize;
-    let at = &raw const *control as usize + SCRATCH_AT;
-    // SAFETY: the scratch space follows the control file's head; the tool does not write it while a
-    // conversion is under way.
-    let plan = unsafe { core::slice::from_raw_parts(at as *const u8, bytes.min(SCRATCH)) };
-    // SAFETY: no other thread runs, and this one has all signals blocked; the tool has checked the
-    // instruction pointers of the stopped threads.
-    if unsafe { sunder_hooks::install(plan, HOOKS) }.is_err() {
-        return false;
-    }
-    for (kept, (start, end)) in control.hooks.iter().zip(sunder_hooks::areas()) {
-        kept[0].store(start as u64, Relaxed);
-        kept[1].store(end as u64, Relaxed);
-    }
-    true
-}
-
 /// Makes all memory sharable that is not yet. False if that failed half-way: memory that is not yet
 /// sharable is as it was. Memory that is sharable by then stays so and counts as a conversion, so
 /// that a fork still makes it private and changes of the address space are followed.
 pub fn share(control: &Control) -> bool {
-    // SAFETY: the path is a C string.
-    let Some(file) = (unsafe { files::open(crate::start::memory_path(), true) }) else {
+    let Some(file) = files::open_memory() else {
         return false;
     };
     // SAFETY: the path is a C string.
@@ -274,8 +238,7 @@ fn write(control: &Control, file: i32, mut at: usize, mut bytes: usize) -> bool 
 /// the list of mappings can't be read.
 pub fn unshare(control: &Control) -> bool {
     // Opening fails in a program that has dropped its privileges; then memory itself is copied.
-    // SAFETY: the path is a C string.
-    let file = unsafe { files::open(crate::start::memory_path(), true) };
+    let file = files::open_memory();
     let (buffer, _) = scratch(control);
     let mut done = false;
     if let Some(text) = maps::read(buffer) {

@@ -1,20 +1,21 @@
 //! Where a thread enters isolation. The tool stops it in the middle of its work and sends it here:
 //! it makes a worker process, parks, and continues where the worker ended. It runs on a stack in
-//! its suitcase with all signals blocked and touches neither the program's stack nor its signal
+//! its thread area with all signals blocked and touches neither the program's stack nor its signal
 //! handlers.
 //!
 //! Contexts: signal (the thread was stopped anywhere), with all signals blocked.
 
-use crate::{control, convert, worker};
+use crate::collect::{self, collect};
+use crate::{control, convert, resume, space, tick, worker};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use sunder_guest::system;
 use sunder_wire::isolation::{
-    Control, REGISTERS, Registers, SUITCASE, Slot, VECTORS, closed, order, state, why,
+    Control, REGISTERS, Registers, Slot, THREAD_AREA, VECTORS, closed, order, state, why,
 };
 
 /// The tool sets the instruction pointer to this, `rdi` to the slot's address, and the stack
-/// pointer to the suitcase's registers, where it has saved the thread's own.
+/// pointer to the registers in its thread area, where it has saved the thread's own.
 #[unsafe(naked)]
 pub unsafe extern "C" fn entry(slot: *const Slot) {
     naked_asm!(
@@ -26,66 +27,6 @@ pub unsafe extern "C" fn entry(slot: *const Slot) {
         "ud2",
         vectors = const VECTORS - REGISTERS,
         enter = sym enter,
-    )
-}
-
-/// Pops [`Registers`] from the stack and continues with them.
-macro_rules! restore_registers {
-    () => {
-        "pop r15; pop r14; pop r13; pop r12; pop rbp; pop rbx; pop r11; pop r10; pop r9; pop r8; \
-         pop rax; pop rcx; pop rdx; pop rsi; pop rdi; iretq"
-    };
-}
-
-/// Continues at the registers and the vector state in the suitcase. For a worker, whose signals
-/// have a stack of their own.
-#[unsafe(naked)]
-pub unsafe extern "C" fn restore(registers: *const Registers, vectors: usize) -> ! {
-    naked_asm!(
-        "mov eax, -1",
-        "mov edx, -1",
-        "xrstor64 [rsi]",
-        "mov rsp, rdi",
-        restore_registers!(),
-    )
-}
-
-/// As [`restore`], for the thread itself. Sets this signal mask as soon as the stack pointer is at
-/// the registers: handlers of signals that arrive from then on use the stack below, of which
-/// nothing is needed any more.
-#[unsafe(naked)]
-unsafe extern "C" fn restore_with(
-    registers: *const Registers,
-    vectors: usize,
-    mask: *const u64,
-) -> ! {
-    naked_asm!(
-        "mov r9, rdx",
-        "mov eax, -1",
-        "mov edx, -1",
-        "xrstor64 [rsi]",
-        "mov rsp, rdi",
-        "mov eax, {number}",
-        "mov edi, {set}",
-        "mov rsi, r9",
-        "xor edx, edx",
-        "mov r10d, 8",
-        "syscall",
-        restore_registers!(),
-        number = const libc::SYS_rt_sigprocmask,
-        set = const libc::SIG_SETMASK,
-    )
-}
-
-/// Returns from the signal whose context this is, with the thread's registers.
-#[unsafe(naked)]
-unsafe extern "C" fn go_home(context: usize) -> ! {
-    naked_asm!(
-        "mov rsp, rdi",
-        "mov eax, {number}",
-        "syscall",
-        "ud2",
-        number = const libc::SYS_rt_sigreturn,
     )
 }
 
@@ -123,43 +64,43 @@ unsafe extern "C" fn enter(slot: *const Slot) -> ! {
     // SAFETY: the tool sends only threads of a process with a control file, and passes the address
     // of one of its slots.
     let (Some(control), Some(slot)) = (control::get(), unsafe { slot.as_ref() }) else {
-        die(b"sunder: a thread was sent into isolation, but there is none\n");
+        kill_program(b"sunder: a thread was sent into isolation, but there is none\n");
     };
-    let Some(suitcase) = control::suitcase(control, slot) else {
-        die(b"sunder: a thread was sent into isolation without a place there\n");
+    let Some(area) = control::thread_area(control, slot) else {
+        kill_program(b"sunder: a thread was sent into isolation without a place there\n");
     };
     slot.state.store(state::ENTERING, SeqCst);
     let reason = if may_enter(control, slot) {
-        isolate(control, slot, suitcase)
+        isolate(control, slot, area)
     } else {
         Some(why::NO_MEMORY)
     };
     let Some(reason) = reason else {
-        home(control, slot)
+        resume_from_worker(control, slot)
     };
     // No worker has run: the thread itself continues.
-    count(control, reason);
+    count_return(control, reason);
     slot.why.store(reason, Relaxed);
     // This counts as an episode of length zero.
     slot.until.store(slot.since.load(Relaxed), Relaxed);
     slot.episodes.fetch_add(1, Relaxed);
     slot.state.store(state::HOME, Release);
     control::wake(&slot.state);
-    go_on(slot, suitcase)
+    resume_itself(slot, area)
 }
 
 /// The thread itself continues where it was stopped. Its registers are first copied to its own
-/// stack: with its signals unblocked, handlers may run for long, and the suitcase must be free when
-/// the thread is sent again.
-fn go_on(slot: &Slot, suitcase: usize) -> ! {
+/// stack: with its signals unblocked, handlers may run for long, and the thread area must be free
+/// when the thread is sent again.
+fn resume_itself(slot: &Slot, area: usize) -> ! {
     const RED_ZONE: u64 = 128;
-    let kept = control::registers(suitcase);
+    let kept = control::registers(area);
     let bytes = size_of::<Registers>();
-    // SAFETY: the suitcase holds this thread's registers, and only this thread uses it now.
+    // SAFETY: the thread area holds this thread's registers, and only this thread uses it now.
     let stack = unsafe { (*kept).frame[3].load(Relaxed) };
-    let place = stack.wrapping_sub(RED_ZONE + bytes as u64) & !15;
+    let at = stack.wrapping_sub(RED_ZONE + bytes as u64) & !15;
     let from = [kept as usize, bytes];
-    let to = [place as usize, bytes];
+    let to = [at as usize, bytes];
     // The kernel writes, because it returns an error where the stack is not mapped.
     // SAFETY: memory below the red zone is free; signal handlers may overwrite it at any time.
     let written = unsafe {
@@ -168,12 +109,12 @@ fn go_on(slot: &Slot, suitcase: usize) -> ! {
         system::call(libc::SYS_process_vm_writev, [me, from, 1, to, 1, 0])
     };
     let registers = if written == bytes as isize {
-        place as *const Registers
+        at as *const Registers
     } else {
         kept
     };
     // SAFETY: the mask is valid; the registers and vectors are this thread's own.
-    unsafe { restore_with(registers, control::vectors(suitcase), slot.mask.as_ptr()) }
+    unsafe { resume::restore_with(registers, control::vectors(area), slot.mask.as_ptr()) }
 }
 
 fn may_enter(control: &Control, slot: &Slot) -> bool {
@@ -193,7 +134,7 @@ fn may_enter(control: &Control, slot: &Slot) -> bool {
             control::wake(&control.converted);
             return false;
         }
-        let hooked = convert::install_hooks(control);
+        let hooked = space::install_hooks(control);
         let done = hooked && convert::share(control);
         if !done {
             let why = if hooked {
@@ -239,7 +180,7 @@ fn may_use_tiles() -> bool {
 }
 
 /// Makes a worker and waits until it has ended. Returns the reason if none ran.
-fn isolate(control: &Control, slot: &Slot, suitcase: usize) -> Option<u32> {
+fn isolate(control: &Control, slot: &Slot, area: usize) -> Option<u32> {
     collect(slot, false);
     let mut old: [usize; 3] = [0; 3];
     // SAFETY: the local has room for a `stack_t`, which is three words with padding.
@@ -260,15 +201,15 @@ fn isolate(control: &Control, slot: &Slot, suitcase: usize) -> Option<u32> {
         system::clock_by_call(libc::CLOCK_THREAD_CPUTIME_ID),
         Relaxed,
     );
-    // SAFETY: the new process has a stack of its own, the suitcase, which this thread does not use
-    // until the worker has ended.
-    let pid = unsafe { spawn(CLONE as usize, suitcase + SUITCASE, slot) };
+    // SAFETY: the new process has a stack of its own, in the thread area, which this thread does
+    // not use until the worker has ended.
+    let pid = unsafe { spawn(CLONE as usize, area + THREAD_AREA, slot) };
     if pid <= 0 {
         control.error.store(pid as i64, Relaxed);
         return Some(why::NO_WORKER);
     }
     slot.worker.store(pid as u32, Release);
-    let tick = tick(control);
+    let interval = tick::interval(control);
     loop {
         let now = slot.state.load(Acquire);
         if now == state::RETURNING {
@@ -281,23 +222,18 @@ fn isolate(control: &Control, slot: &Slot, suitcase: usize) -> Option<u32> {
             collect(slot, true);
             return Some(why::NO_WORKER);
         }
-        control::wait(&slot.state, now, tick);
+        control::wait(&slot.state, now, interval);
         if slot.state.load(Acquire) == now {
             tick_worker(control, slot);
         }
     }
 }
 
-/// The interval between two ticks, in microseconds.
-pub fn tick(control: &Control) -> u32 {
-    control.tick.load(Relaxed).clamp(100, 1_000_000)
-}
-
 /// The parked thread does this at every tick: it has the worker commit and take over what others
 /// wrote, or recalls it if the thread itself has something to do.
 fn tick_worker(control: &Control, slot: &Slot) {
     slot.looks.fetch_add(1, Relaxed);
-    if ended(slot) {
+    if collect::has_ended(slot) {
         let now = slot.state.load(Acquire);
         if now == state::RETURNING {
             return;
@@ -307,7 +243,7 @@ fn tick_worker(control: &Control, slot: &Slot) {
             return;
         }
         // The worker's uncommitted changes are lost.
-        die(b"sunder: an isolated thread was killed; the program can't go on\n");
+        kill_program(b"sunder: an isolated thread was killed; the program can't go on\n");
     }
     if slot.state.load(Acquire) != state::ISOLATED {
         return;
@@ -322,84 +258,22 @@ fn tick_worker(control: &Control, slot: &Slot) {
     if waits || ends || has_cpu_timer() {
         slot.recall.store(1, SeqCst);
     }
-    remind(slot);
-}
-
-/// Sends a worker its tick signal.
-pub fn remind(slot: &Slot) {
-    let pid = slot.worker.load(Acquire);
-    if pid != 0 {
-        // The process id is still the worker's: it is our child and not yet collected.
-        system::send_to(pid, pid, worker::TICK);
-    }
-}
-
-/// Whether the worker has ended; if so, it is collected.
-fn ended(slot: &Slot) -> bool {
-    let pid = slot.worker.load(Acquire);
-    if pid == 0 {
-        return true;
-    }
-    if !has_ended(pid, libc::WNOHANG) {
-        return false;
-    }
-    slot.worker.store(0, Release);
-    true
-}
-
-/// Collects the worker if it has ended; continues it if it was stopped: the thread runs, so the
-/// worker must not stay stopped.
-fn has_ended(pid: u32, options: i32) -> bool {
-    let mut status = 0i32;
-    let at = &raw mut status as usize;
-    let options = (libc::__WCLONE | libc::WUNTRACED | options) as usize;
-    // SAFETY: `at` is the address of a local status word.
-    let result = unsafe { system::call(libc::SYS_wait4, [pid as usize, at, options, 0, 0, 0]) };
-    if result <= 0 {
-        // A handler of the program's interrupted the call: the caller asks again.
-        return result < 0 && result != -(libc::EINTR as isize);
-    }
-    let stopped = libc::WIFSTOPPED(status);
-    if stopped {
-        // The process id is still the worker's: it is our child and not yet collected.
-        system::kill(pid, libc::SIGCONT);
-    }
-    !stopped
-}
-
-/// Collects the workers of earlier episodes. No thread is isolated, and none can enter isolation.
-pub fn collect_all(control: &Control) {
-    for slot in &control.slots {
-        collect(slot, false);
-    }
-}
-
-/// Collects the worker of an earlier episode, which has ended or is about to.
-fn collect(slot: &Slot, kill: bool) {
-    let pid = slot.worker.swap(0, SeqCst);
-    if pid == 0 {
-        return;
-    }
-    if kill {
-        // The process id is still the worker's: it is our child and not yet collected.
-        system::kill(pid, libc::SIGKILL);
-    }
-    while !has_ended(pid, 0) {}
+    tick::send(slot);
 }
 
 /// The thread continues where the worker ended, with its own signal mask and signal stack.
-fn home(control: &Control, slot: &Slot) -> ! {
+fn resume_from_worker(control: &Control, slot: &Slot) -> ! {
     let context = slot.context.load(Acquire) as usize;
     let at = context as *mut libc::ucontext_t;
     if at.is_null() {
-        die(b"sunder: an isolated thread came home with nothing\n");
+        kill_program(b"sunder: an isolated thread came home with nothing\n");
     }
-    count(control, slot.why.load(Relaxed));
+    count_return(control, slot.why.load(Relaxed));
     let now = system::now();
     slot.until.store(now, Relaxed);
     slot.episodes.fetch_add(1, Relaxed);
-    // SAFETY: the context lies in the suitcase, where the kernel put the worker's signal frame; the
-    // worker does not touch it any more.
+    // SAFETY: the context lies in the thread area, where the kernel put the worker's signal frame;
+    // the worker does not touch it any more.
     unsafe {
         let [address, flags, size] = &slot.stack;
         (*at).uc_stack.ss_sp = address.load(Relaxed) as *mut _;
@@ -410,18 +284,18 @@ fn home(control: &Control, slot: &Slot) -> ! {
             .write(slot.mask.load(Relaxed));
         slot.state.store(state::HOME, Release);
         control::wake(&slot.state);
-        go_home(context)
+        resume::return_from_signal(context)
     }
 }
 
-fn count(control: &Control, reason: u32) {
+fn count_return(control: &Control, reason: u32) {
     if let Some(counter) = control.returns.get(reason as usize) {
         counter.fetch_add(1, Relaxed);
     }
 }
 
 /// Ends the program, which would continue with wrong data.
-fn die(line: &[u8]) -> ! {
+fn kill_program(line: &[u8]) -> ! {
     system::write(2, line);
     loop {
         system::kill(system::process_id(), libc::SIGKILL);
@@ -435,7 +309,7 @@ mod tests {
     /// `clone` and `syscall` make their process after the hold is dropped: memory that became
     /// sharable then would be shared with the child.
     #[test]
-    fn memory_is_not_made_sharable_once_a_process_is_being_made() {
+    fn memory_is_not_made_sharable_while_a_process_is_made() {
         for (held, closed, answer) in [(1, closed::OPEN, 3), (0, closed::FORK, 3)] {
             let control = crate::testing::control();
             let slot = &control.slots[0];

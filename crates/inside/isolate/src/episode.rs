@@ -6,8 +6,8 @@
 //! in its signal handler, where no code of the C library may be executed.
 
 use crate::from_worker;
-use crate::memory::{Memory, Own};
-use crate::tool::{Committed, Fault, Page, Place, Policy, Private, Tool};
+use crate::memory::{Fault, Memory, Page, Twinned};
+use crate::tool::{Committed, Policy, Position, Private, Tool};
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_transaction as transaction;
 use sunder_wire::isolation::{Control, Slot};
@@ -47,10 +47,10 @@ impl<'a, T: Tool> Episode<'a, T> {
         self.tool.policy(page) == Policy::Private
     }
 
-    /// The thread is about to continue from `place` in the memory that was added. False if the tool
-    /// or the kernel refuses.
-    pub fn begin(&self, place: &Place) -> bool {
-        self.tool.thread_start(place, self.memory)
+    /// The thread is about to continue from `position` in the memory that was added. False if the
+    /// tool or the kernel refuses.
+    pub fn begin(&self, position: &Position) -> bool {
+        self.tool.thread_start(position, self.memory)
     }
 
     /// Handles a write to a protected page; returns whether the thread may continue with it.
@@ -87,9 +87,9 @@ impl<'a, T: Tool> Episode<'a, T> {
                 first: own.first(),
                 time,
             };
-            let came_to = self.commit_one(own, &of, refresh);
-            bytes += u64::from(came_to.written.bytes);
-            self.tool.commit(&of, &came_to);
+            let outcome = self.commit_one(own, &of, refresh);
+            bytes += u64::from(outcome.written.bytes);
+            self.tool.commit(&of, &outcome);
             sound &= self.is_private(of.page);
         }
         if bytes > 0 {
@@ -100,24 +100,25 @@ impl<'a, T: Tool> Episode<'a, T> {
         sound
     }
 
-    fn commit_one(&self, own: &Own, of: &Private, refresh: bool) -> Committed {
+    fn commit_one(&self, own: &Twinned, of: &Private, refresh: bool) -> Committed {
         let meant = self.tool.meant(of.page);
         own.with(|page, twin, shared| {
-            let mut came_to = Committed::default();
-            came_to.written = transaction::commit_each(page, twin, shared, meant, |change| {
-                came_to.contended |= change.both != 0;
+            let mut outcome = Committed::default();
+            outcome.written = transaction::commit_each(page, twin, shared, meant, |change| {
+                outcome.contended |= change.both != 0;
                 self.tool.change(of, &change);
             });
             if refresh {
-                came_to.read = transaction::refresh(page, twin, shared, meant);
+                outcome.read = transaction::refresh(page, twin, shared, meant);
             }
-            came_to
+            outcome
         })
     }
 
-    /// All pages were committed and refreshed; returns whether the thread continues from `place`.
-    pub fn on_tick(&self, place: &Place) -> bool {
-        self.tool.tick(place, self.memory)
+    /// All pages were committed and refreshed; returns whether the thread continues from
+    /// `position`.
+    pub fn on_tick(&self, position: &Position) -> bool {
+        self.tool.tick(position, self.memory)
     }
 
     /// All pages were committed, and the episode ends.

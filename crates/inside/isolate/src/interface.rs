@@ -28,7 +28,7 @@ pub extern "C" fn sunder_isolation_isolate(start: *mut c_void, bytes: usize) -> 
     if sunder_isolation_is_active() == 0 || start.is_null() || !(1..=LARGEST).contains(&bytes) {
         return 0;
     }
-    c_int::from(blocks::ask(start, bytes))
+    c_int::from(blocks::request(start, bytes))
 }
 
 /// Ends the isolation of the bytes that were asked for at `start`; returns whether there were any.

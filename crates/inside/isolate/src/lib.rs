@@ -5,17 +5,19 @@
 //!   nothing else happens. [`carry`] has what a program needs that this one executes (`exec`).
 //! - [`enter`] is where the tool sends a thread that it has stopped in the middle of its
 //!   work: the thread makes a *worker*, a process with its registers, stack and thread
-//!   pointer but a page table of its own, and parks.
+//!   pointer but a page table of its own, and parks. [`resume`] continues with saved registers,
+//!   [`tick`] is the parked thread's signal to its worker, and [`collect`] waits for its end.
 //! - [`worker`] prepares that process. It does nothing but compute: a system call, a
-//!   fault, code that it may not execute, all end the *episode*: what it changed is
+//!   fault, code that it may not execute ([`confine`]), all end the *episode*: what it changed is
 //!   committed, and the parked thread goes on in its place, natively, with the same
-//!   instruction.
+//!   instruction. [`sequences`] takes back a registration that is the thread's.
 //! - [`tool`] is the interface between this framework and the tools on it: [`named`] (pages that
-//!   the control file names) and [`tracking`] (pages that several threads write). [`episode`] calls
-//!   the tool, and [`memory`] is what a worker alone has. [`from_worker`] makes the system calls
-//!   that its filter allows.
-//! - [`convert`] puts hooks into the C library, makes the program's memory sharable, and turns that
-//!   back before a fork; [`arguments`] keeps a private copy of the arguments for the kernel.
+//!   the control file names) and [`tracking`] (pages that several threads write); [`chosen`] is the
+//!   one in use. [`episode`] calls the tool, and [`memory`] is what a worker alone has.
+//!   [`from_worker`] makes the system calls that its filter allows.
+//! - [`convert`] makes the program's memory sharable, and private again; [`withdraw`] has it made
+//!   private before a fork, and [`hold`] keeps threads from being isolated meanwhile. [`arguments`]
+//!   keeps a private copy of the arguments for the kernel.
 //! - [`blocks`] lists the heap objects that are to be isolated.
 //! - [`space`] handles every change of the address space, by hooks in the C library; [`code`] then
 //!   forgets what was known of code there.
@@ -37,24 +39,31 @@ mod blocks;
 #[cfg(not(test))]
 mod calls;
 mod carry;
+mod chosen;
 mod code;
+mod collect;
+mod confine;
 mod control;
 mod convert;
 mod enter;
 mod episode;
 mod files;
 mod from_worker;
+mod hold;
 #[cfg(not(test))]
 mod interface;
 mod maps;
 mod memory;
 mod named;
 mod real;
-#[cfg(not(test))]
+mod resume;
+mod sequences;
 mod space;
 mod start;
 #[cfg(test)]
 mod testing;
+mod tick;
 mod tool;
 mod tracking;
+mod withdraw;
 mod worker;

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_was_made_sharable_is_known_by_its_name() {
+    fn sharable_memory_is_known_by_its_name() {
         let text = b"00400000-00452000 r-xp 00001000 08:02 173521      /usr/bin/with space\n\
             7f0000000000-7f0000021000 rw-p 00000000 00:00 0 \n\
             7f1000000000-7f1000001000 rw-s 7f1000000000 00:01 42 /memfd:sunder-memory (deleted)\n\
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_of_a_range_is_sharable_is_told_by_its_mappings() {
+    fn mappings_tell_how_much_of_a_range_is_sharable() {
         let text = b"10000-12000 rw-s 00010000 00:01 42 /memfd:sunder-memory (deleted)\n\
             12000-13000 rw-p 00000000 00:00 0 \n\
             13000-14000 rw-s 00013000 00:01 42 /memfd:sunder-memory (deleted)\n\
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beside_ours_in_one_mapping_is_the_programs() {
+    fn a_merged_mapping_is_split_into_our_part_and_the_programs() {
         let kept = [[30, 40], [60, 70], [40, 45]];
         let parts = |start, end| outside(start, end, &kept).collect::<Vec<_>>();
         assert_eq!(parts(0, 10), [[0, 10]]);

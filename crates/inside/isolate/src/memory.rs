@@ -6,10 +6,9 @@
 //! may be executed.
 
 use crate::from_worker;
-use crate::tool::{Fault, Page};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
-use sunder_transaction::{self as transaction, PAGE, Shared};
+use sunder_transaction::{self as transaction, Mask, PAGE, Shared, WORDS};
 use sunder_wire::isolation::PAGES;
 use sunder_wire::tracking::SHARED;
 
@@ -25,8 +24,43 @@ const ABOVE: usize = 8 << 20;
 const READ: i32 = libc::PROT_READ;
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// A private page.
-pub struct Own {
+/// A mask of all bytes of a page.
+pub static ALL: Mask = [u8::MAX; WORDS];
+
+/// A page that a tool knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Its address, a multiple of [`PAGE`].
+    pub address: usize,
+    /// The tool's own number for it, which the framework passes back.
+    pub number: usize,
+}
+
+impl Page {
+    /// Whether some of its bytes lie in a range.
+    pub const fn is_in(&self, start: usize, bytes: usize) -> bool {
+        self.address < start.saturating_add(bytes) && start < self.address + PAGE
+    }
+}
+
+/// A write that met a watched page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The address of the write.
+    pub address: usize,
+    /// The address of the writing instruction.
+    pub instruction: usize,
+}
+
+impl Fault {
+    /// The address of the page.
+    pub const fn page(&self) -> usize {
+        self.address & !(PAGE - 1)
+    }
+}
+
+/// A private page: where its copy, its twin and the shared page are.
+pub struct Twinned {
     address: AtomicUsize,
     number: AtomicUsize,
     twin: AtomicUsize,
@@ -36,7 +70,7 @@ pub struct Own {
     by: AtomicUsize,
 }
 
-impl Own {
+impl Twinned {
     const fn none() -> Self {
         Self {
             address: AtomicUsize::new(0),
@@ -87,7 +121,7 @@ pub struct Memory {
     starts: [AtomicUsize; RANGES],
     ends: [AtomicUsize; RANGES],
     ranges: AtomicUsize,
-    own: [Own; MOST],
+    own: [Twinned; MOST],
     count: AtomicUsize,
     /// The address for twins and second mappings of shared pages.
     room: AtomicUsize,
@@ -100,7 +134,7 @@ impl Memory {
             starts: [const { AtomicUsize::new(0) }; RANGES],
             ends: [const { AtomicUsize::new(0) }; RANGES],
             ranges: AtomicUsize::new(0),
-            own: [const { Own::none() }; MOST],
+            own: [const { Twinned::none() }; MOST],
             count: AtomicUsize::new(0),
             room: AtomicUsize::new(0),
         }
@@ -181,7 +215,7 @@ impl Memory {
     }
 
     /// The private pages.
-    pub fn private(&self) -> impl Iterator<Item = &Own> {
+    pub fn private(&self) -> impl Iterator<Item = &Twinned> {
         self.own.iter().take(self.count.load(Relaxed))
     }
 
@@ -228,7 +262,7 @@ impl Memory {
         }
         self.count.fetch_add(1, Relaxed);
         own.with(|page, twin, shared| {
-            transaction::refresh(page, twin, shared, &crate::tool::ALL);
+            transaction::refresh(page, twin, shared, &ALL);
         });
         true
     }

@@ -4,7 +4,8 @@
 //!
 //! Contexts: those of [`crate::tool`].
 
-use crate::tool::{Committed, Page, Policy, Private, Tool};
+use crate::memory::{ALL, Page};
+use crate::tool::{Committed, Policy, Private, Tool};
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_transaction::Mask;
 use sunder_wire::isolation::{Control, PAGES, PrivatePage};
@@ -52,12 +53,12 @@ impl Tool for Named<'_> {
         match self.pages.get(page.number) {
             // SAFETY: both are 512 bytes, and the mask is not written any more once it is there.
             Some(wanted) => unsafe { &*(&raw const wanted.bytes).cast::<Mask>() },
-            None => &crate::tool::ALL,
+            None => &ALL,
         }
     }
 
-    fn commit(&self, of: &Private, came_to: &Committed) {
-        let beside = came_to.written.beside + came_to.read.beside;
+    fn commit(&self, of: &Private, outcome: &Committed) {
+        let beside = outcome.written.beside + outcome.read.beside;
         if let Some(wanted) = self.pages.get(of.page.number)
             && beside > 0
         {
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn named_pages_are_private_until_bytes_beside_the_meant_ones_change() {
+    fn a_named_page_is_shared_again_when_other_bytes_change() {
         let control = testing::control();
         for (page, address) in control.pages.iter().zip([0x5000, 0x9000]) {
             page.address.store(address, Relaxed);
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_with_a_page_that_may_be_private_are_known_to_the_byte() {
+    fn ranges_with_a_private_page_are_exact_to_the_byte() {
         let control = testing::control();
         control.pages[0].address.store(0x5000, Relaxed);
         control.page_count.store(1, Relaxed);

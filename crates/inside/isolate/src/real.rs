@@ -7,7 +7,7 @@
 use core::ffi::{c_char, c_int, c_long, c_void};
 
 sunder_guest::functions! {
-    all look_all_up;
+    all look_up_all;
     /// Like all of these, as the manual describes it.
     fork: fn() -> c_int;
     /// Forks without calling the handlers of `pthread_atfork`.

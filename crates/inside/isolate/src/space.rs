@@ -4,31 +4,56 @@
 //! episode must end before memory is unmapped or replaced.
 //!
 //! Contexts: any thread, also with all signals blocked and inside `malloc`: nothing here may
-//! allocate or call a function that takes a lock.
+//! allocate or call a function that takes a lock. [`install_hooks`]: a thread in [`crate::enter`],
+//! while all others are stopped.
 
-use crate::calls::{self, Hold};
+use crate::hold::Hold;
 use crate::maps::{self, Sharable};
-use crate::{code, files, tool};
+use crate::{chosen, code, files, withdraw};
 use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::{bytes, system};
 use sunder_hooks::{Call, Hooks};
-use sunder_wire::isolation::{Control, RANGES, SCRATCH};
+use sunder_wire::isolation::{Control, RANGES, SCRATCH, SCRATCH_AT};
 
 /// The hooks: [`change`] runs in the place of each call. Other calls are not hooked.
-pub const HOOKS: Hooks = Hooks {
+const HOOKS: Hooks = Hooks {
     instead: change,
-    failed: nothing,
+    failed: do_nothing,
 };
+
+/// Installs the hooks for changes of the address space, by the plan that the tool has put into the
+/// scratch space, unless they are installed. Returns whether they are. All other threads are
+/// stopped, and none of them at an instruction that is replaced.
+pub fn install_hooks(control: &Control) -> bool {
+    if sunder_hooks::areas().any(|(start, _)| start != 0) {
+        return true;
+    }
+    let bytes = control.plan_bytes.load(Acquire) as usize;
+    let at = &raw const *control as usize + SCRATCH_AT;
+    // SAFETY: the scratch space follows the control file's head; the tool does not write it while a
+    // conversion is under way.
+    let plan = unsafe { core::slice::from_raw_parts(at as *const u8, bytes.min(SCRATCH)) };
+    // SAFETY: no other thread runs, and this one has all signals blocked; the tool has checked the
+    // instruction pointers of the stopped threads.
+    if unsafe { sunder_hooks::install(plan, HOOKS) }.is_err() {
+        return false;
+    }
+    for (kept, (start, end)) in control.hooks.iter().zip(sunder_hooks::areas()) {
+        kept[0].store(start as u64, Relaxed);
+        kept[1].store(end as u64, Relaxed);
+    }
+    true
+}
 
 const DONTNEED_LOCKED: i32 = 24;
 
-unsafe extern "C" fn nothing(_: &mut Call) {}
+unsafe extern "C" fn do_nothing(_: &mut Call) {}
 
 /// Runs in the place of a call that changes the address space, and makes it.
 unsafe extern "C" fn change(call: &mut Call) {
-    let Some(hold) = Hold::unconverted() else {
+    let Some(hold) = Hold::without_recall() else {
         // SAFETY: the program's own call with its own arguments.
         unsafe { call.make() };
         return;
@@ -39,7 +64,7 @@ unsafe extern "C" fn change(call: &mut Call) {
         libc::SYS_mmap if fourth as i32 & libc::MAP_FIXED == 0 => make(call),
         libc::SYS_mmap => {
             hold.recall();
-            breaks(hold.control(), start, bytes);
+            mark_broken(hold.control(), start, bytes);
             make(call);
             code::forget(hold.control(), start, bytes);
             if call.result >= 0 {
@@ -48,7 +73,7 @@ unsafe extern "C" fn change(call: &mut Call) {
         }
         libc::SYS_munmap => {
             hold.recall();
-            breaks(hold.control(), start, bytes);
+            mark_broken(hold.control(), start, bytes);
             make(call);
             code::forget(hold.control(), start, bytes);
             if call.result == 0 {
@@ -60,9 +85,9 @@ unsafe extern "C" fn change(call: &mut Call) {
             hold.recall();
             let place = call.arguments[4];
             let replaces = fourth as i32 & libc::MREMAP_FIXED != 0;
-            breaks(hold.control(), start, bytes);
+            mark_broken(hold.control(), start, bytes);
             if replaces {
-                breaks(hold.control(), place, third);
+                mark_broken(hold.control(), place, third);
             }
             remap(hold.control(), call);
             code::forget(hold.control(), start, bytes);
@@ -79,7 +104,7 @@ unsafe extern "C" fn change(call: &mut Call) {
         libc::SYS_shmat if third as i32 & libc::SHM_REMAP != 0 => {
             hold.recall();
             // How much memory the call replaces is not in its arguments.
-            breaks(hold.control(), 0, usize::MAX);
+            mark_broken(hold.control(), 0, usize::MAX);
             make(call);
             code::forget(hold.control(), 0, usize::MAX);
         }
@@ -111,7 +136,7 @@ fn may_be_converted(control: &Control, start: usize, bytes: usize) -> bool {
 static BROKEN: [AtomicBool; RANGES] = [const { AtomicBool::new(false) }; RANGES];
 
 /// Called before sharable memory in a range is unmapped or replaced.
-fn breaks(control: &Control, start: usize, bytes: usize) {
+fn mark_broken(control: &Control, start: usize, bytes: usize) {
     let end = start.saturating_add(bytes);
     let count = (control.range_count.load(Relaxed) as usize).min(RANGES);
     for ([low, high], broken) in control.ranges.iter().zip(&BROKEN).take(count) {
@@ -122,7 +147,7 @@ fn breaks(control: &Control, start: usize, bytes: usize) {
 }
 
 /// Whether all of a range is certainly sharable memory; decided without asking the kernel.
-fn is_whole(control: &Control, start: usize, bytes: usize) -> bool {
+fn is_all_sharable(control: &Control, start: usize, bytes: usize) -> bool {
     let end = start.saturating_add(bytes);
     let count = (control.range_count.load(Relaxed) as usize).min(RANGES);
     let mut ranges = control.ranges.iter().zip(&BROKEN).take(count);
@@ -146,8 +171,7 @@ fn forget(control: &Control, start: usize, bytes: usize) -> bool {
     if bytes == 0 || !start.is_multiple_of(PAGE) || !may_be_converted(control, start, bytes) {
         return true;
     }
-    // SAFETY: the path is a C string.
-    let Some(file) = (unsafe { files::open(crate::start::memory_path(), true) }) else {
+    let Some(file) = files::open_memory() else {
         return false;
     };
     // SAFETY: callers pass only memory that the program has unmapped, replaced or discarded.
@@ -162,14 +186,14 @@ fn advise(hold: &Hold, call: &mut Call, advice: i32) {
     let control = hold.control();
     let discards = advice == libc::MADV_DONTNEED || advice == DONTNEED_LOCKED;
     // Discarding shared pages reaches workers too, but not their private pages.
-    if !discards || tool::may_be_private(control, start, bytes) {
+    if !discards || chosen::may_be_private(control, start, bytes) {
         hold.recall();
     }
     let converted = may_be_converted(control, start, bytes);
     let for_children = matches!(advice, libc::MADV_WIPEONFORK | libc::MADV_DONTFORK);
     if converted && for_children && sharable(start, bytes) != Some(Sharable::Nothing) {
         // Private memory can follow the advice.
-        if !calls::ends(hold, call.number) {
+        if !withdraw::close_for_good(hold, call.number) {
             call.result = -(libc::ENOMEM as isize);
             return;
         }
@@ -183,9 +207,9 @@ fn advise(hold: &Hold, call: &mut Call, advice: i32) {
     let valid = call.result == 0 || call.result == -(libc::ENOMEM as isize);
     // Tried first without a file descriptor: the program may have used them all.
     let mut done = !(discards && converted && valid);
-    done = done || is_whole(control, start, bytes) && remove(start, bytes);
+    done = done || is_all_sharable(control, start, bytes) && remove(start, bytes);
     if !done && !forget(control, start, bytes) {
-        for_converted(start, bytes, |from, length| {
+        each_converted(start, bytes, |from, length| {
             remove(from, length);
         });
     }
@@ -219,7 +243,7 @@ fn remap(control: &Control, call: &mut Call) {
     match sharable(old, old_bytes.max(1)) {
         Some(Sharable::Nothing) => make_at(control, call, place, bytes),
         Some(Sharable::Memory) if flags == libc::MREMAP_MAYMOVE && old_bytes != 0 => {
-            call.result = copied(control, [old, old_bytes], bytes).unwrap_or(no_memory);
+            call.result = move_by_copy(control, [old, old_bytes], bytes).unwrap_or(no_memory);
         }
         // It can't be moved as it would be natively.
         _ => call.result = no_memory,
@@ -236,7 +260,7 @@ fn make_at(control: &Control, call: &mut Call, place: usize, bytes: usize) {
 
 /// Copies readable sharable memory to a new mapping of at least the same size, then unmaps and
 /// frees it. Sizes are whole pages. Returns the new address.
-fn copied(control: &Control, [old, old_bytes]: [usize; 2], bytes: usize) -> Option<isize> {
+fn move_by_copy(control: &Control, [old, old_bytes]: [usize; 2], bytes: usize) -> Option<isize> {
     let own = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: the new mapping is at least as large as the old memory, which the program gives up by
@@ -264,7 +288,7 @@ fn set_break(hold: &Hold, call: &mut Call) {
         return;
     }
     hold.recall();
-    breaks(hold.control(), wanted, now - wanted);
+    mark_broken(hold.control(), wanted, now - wanted);
     make(call);
     let kept = (call.result as usize).next_multiple_of(PAGE);
     if call.result as usize == wanted && kept < now {
@@ -281,7 +305,7 @@ fn sharable(start: usize, bytes: usize) -> Option<Sharable> {
 }
 
 /// Calls `act` with the parts of a range that are sharable memory, by the kernel's list.
-fn for_converted(start: usize, bytes: usize, mut act: impl FnMut(usize, usize)) {
+fn each_converted(start: usize, bytes: usize, mut act: impl FnMut(usize, usize)) {
     with_list(|text| {
         for mapping in maps::all(text).filter(maps::is_converted) {
             let from = mapping.start.max(start);

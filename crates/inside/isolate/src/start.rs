@@ -4,9 +4,9 @@
 //!
 //! Contexts: pre-init.
 
-use crate::{carry, control, enter, files, real, worker};
+use crate::{carry, control, enter, files, real, sequences};
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::Ordering;
 use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
 use sunder_wire::isolation::{
@@ -18,28 +18,13 @@ use sunder_wire::isolation::{
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = start;
 
-/// The path of the file that holds the program's memory.
-static MEMORY: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-static PATH: [core::sync::atomic::AtomicU8; 64] =
-    [const { core::sync::atomic::AtomicU8::new(0) }; 64];
-
-/// The path of the file for the program's memory, a C string.
-pub fn memory_path() -> *const u8 {
-    let path = MEMORY.load(Ordering::Relaxed);
-    if path.is_null() {
-        c"".as_ptr().cast()
-    } else {
-        path
-    }
-}
-
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *mut *mut c_char) {
-    real::look_all_up();
+    real::look_up_all();
     // SAFETY: the dynamic linker passes the environment, which ends with null, and no other code
     // uses it yet.
     unsafe {
-        let Some(value) = take(environment, ISOLATE_VARIABLE.as_bytes()) else {
+        let Some(value) = remove_variable(environment, ISOLATE_VARIABLE.as_bytes()) else {
             return;
         };
         restore_preload(environment, value);
@@ -51,7 +36,7 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *m
 ///
 /// # Safety
 /// `environment` is an environment that no other thread uses.
-unsafe fn take(environment: *mut *mut c_char, name: &[u8]) -> Option<*mut u8> {
+unsafe fn remove_variable(environment: *mut *mut c_char, name: &[u8]) -> Option<*mut u8> {
     let mut at = environment;
     // SAFETY: by this function's contract, read up to the null pointer, and in each string up to
     // the zero.
@@ -86,7 +71,7 @@ unsafe fn value_of(entry: *mut c_char, name: &[u8]) -> Option<*mut u8> {
 /// libraries of Sunder remove their own entries.) `value` ends with our library's path.
 ///
 /// # Safety
-/// As [`take`]; `value` is a C string.
+/// As [`remove_variable`]; `value` is a C string.
 unsafe fn restore_preload(environment: *mut *mut c_char, value: *const u8) {
     const NAME: &[u8] = b"LD_PRELOAD";
     // SAFETY: by this function's contract; what is written stays within the string.
@@ -96,9 +81,9 @@ unsafe fn restore_preload(environment: *mut *mut c_char, value: *const u8) {
         let mut at = environment;
         while !at.is_null() && !(*at).is_null() {
             if let Some(list) = value_of(*at, NAME) {
-                let is_only = without(list, ours);
+                let is_only = remove_entry(list, ours);
                 if is_only {
-                    take(environment, NAME);
+                    remove_variable(environment, NAME);
                 }
                 return;
             }
@@ -111,7 +96,7 @@ unsafe fn restore_preload(environment: *mut *mut c_char, value: *const u8) {
 ///
 /// # Safety
 /// `list` is a C string that may be written to.
-unsafe fn without(list: *mut u8, entry: &[u8]) -> bool {
+unsafe fn remove_entry(list: *mut u8, entry: &[u8]) -> bool {
     // SAFETY: by this function's contract, up to the zero.
     unsafe {
         let length = core::ffi::CStr::from_ptr(list.cast()).to_bytes().len();
@@ -150,14 +135,10 @@ unsafe fn begin(value: *mut u8) {
     let (Some(head), Some(memory)) = (parts.next(), parts.next()) else {
         return;
     };
-    if memory.len() >= PATH.len() || head.len() >= 64 {
+    let mut path = [0u8; 64];
+    if head.len() >= path.len() || !files::set_memory_path(memory) {
         return;
     }
-    for (to, from) in PATH.iter().zip(memory) {
-        to.store(*from, Ordering::Relaxed);
-    }
-    MEMORY.store(PATH.as_ptr().cast_mut().cast(), Ordering::Relaxed);
-    let mut path = [0u8; 64];
     for (to, from) in path.iter_mut().zip(head) {
         *to = *from;
     }
@@ -186,7 +167,7 @@ unsafe fn begin(value: *mut u8) {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr());
         let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr());
         if !offset.is_null() && !size.is_null() && *size.cast::<u32>() != 0 {
-            worker::set_sequences(*offset.cast::<isize>());
+            sequences::set(*offset.cast::<isize>());
         }
         sunder_hooks::note_modules();
         control::set(control);
@@ -266,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_entry_goes_from_wherever_it_stands() {
+    fn our_entry_is_removed_from_any_position() {
         for (before, after, only) in [
             ("/i.so", "/i.so", true),
             ("/i.so:/u.so", "/u.so", false),
@@ -278,7 +259,7 @@ mod tests {
         ] {
             let mut list: Vec<u8> = before.bytes().chain([0]).collect();
             // SAFETY: a string with its zero.
-            let is_only = unsafe { without(list.as_mut_ptr(), b"/i.so") };
+            let is_only = unsafe { remove_entry(list.as_mut_ptr(), b"/i.so") };
             assert_eq!(is_only, only, "{before}");
             let text = core::ffi::CStr::from_bytes_until_nul(&list)
                 .expect("the list ends with a zero byte");

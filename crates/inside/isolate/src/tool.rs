@@ -1,6 +1,6 @@
 //! The interface between the framework that gives threads private pages ([`crate::episode`],
-//! [`crate::worker`]), and the tools on it ([`Protect`], [`Detect`]). SHERIFF (OOPSLA 2011) has the
-//! same division in its sections 3, 4 and 5.
+//! [`crate::worker`]), and the tools on it ([`crate::named`], [`crate::tracking`]). SHERIFF (OOPSLA
+//! 2011) has the same division in its sections 3, 4 and 5.
 //!
 //! The framework asks [`Tool::policy`] of single pages, and no page is private without it. It tells
 //! when a thread's episode starts and ends, when a write meets a page that is watched, what each
@@ -11,21 +11,10 @@
 //! all others in its signal handler, where no code of the C library may be executed: no
 //! allocation, no locks, no panics, system calls by [`crate::from_worker::call`] alone.
 //! What a tool keeps must lie in the control file, or in the worker's own memory, which
-//! ends with the episode. Tools are chosen by a `match` ([`Chosen`]), not by pointers to
-//! functions, which a broken program could have written to.
+//! ends with the episode. [`crate::chosen`] chooses the tool.
 
-use crate::memory::Memory;
-use crate::{named, tracking};
-use core::sync::atomic::Ordering::Relaxed;
-use sunder_transaction::{Change, Mask, Moved, PAGE, WORDS};
-use sunder_wire::isolation::{Control, Slot};
-use sunder_wire::tracking::mode;
-
-pub use crate::named::Named as Protect;
-pub use crate::tracking::Tracked as Detect;
-
-/// A mask of all bytes of a page.
-pub static ALL: Mask = [u8::MAX; WORDS];
+use crate::memory::{ALL, Fault, Memory, Page};
+use sunder_transaction::{Change, Mask, Moved};
 
 /// How a page is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,38 +23,6 @@ pub enum Policy {
     Shared,
     /// Each isolated thread has a private copy between commits.
     Private,
-}
-
-/// A page that a tool knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page {
-    /// Its address, a multiple of [`PAGE`].
-    pub address: usize,
-    /// The tool's own number for it, which the framework passes back.
-    pub number: usize,
-}
-
-impl Page {
-    /// Whether some of its bytes lie in a range.
-    pub const fn is_in(&self, start: usize, bytes: usize) -> bool {
-        self.address < start.saturating_add(bytes) && start < self.address + PAGE
-    }
-}
-
-/// A write that met a watched page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The address of the write.
-    pub address: usize,
-    /// The address of the writing instruction.
-    pub instruction: usize,
-}
-
-impl Fault {
-    /// The address of the page.
-    pub const fn page(&self) -> usize {
-        self.address & !(PAGE - 1)
-    }
 }
 
 /// A private page at its commit.
@@ -94,7 +51,7 @@ pub struct Committed {
 /// A thread's position: the instruction pointer, then the general registers in the order of their
 /// numbers (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(pub [u64; 17]);
+pub struct Position(pub [u64; 17]);
 
 /// A tool on the framework.
 pub trait Tool {
@@ -118,9 +75,9 @@ pub trait Tool {
         &ALL
     }
 
-    /// A thread's episode begins and will continue from `place`. The named pages are private. False
-    /// ends the episode before anything was computed.
-    fn thread_start(&self, _place: &Place, _memory: &Memory) -> bool {
+    /// A thread's episode begins and will continue from `position`. The named pages are private.
+    /// False ends the episode before anything was computed.
+    fn thread_start(&self, _position: &Position, _memory: &Memory) -> bool {
         true
     }
 
@@ -135,98 +92,14 @@ pub trait Tool {
     fn change(&self, _of: &Private, _change: &Change) {}
 
     /// A page has been committed.
-    fn commit(&self, _of: &Private, _came_to: &Committed) {}
+    fn commit(&self, _of: &Private, _outcome: &Committed) {}
 
-    /// All pages were committed and refreshed, and the thread continues from `place`. False ends
+    /// All pages were committed and refreshed, and the thread continues from `position`. False ends
     /// the episode.
-    fn tick(&self, _place: &Place, _memory: &Memory) -> bool {
+    fn tick(&self, _position: &Position, _memory: &Memory) -> bool {
         true
     }
 
     /// The episode ends; all pages have been committed.
     fn thread_end(&self) {}
-}
-
-/// The tool that the control file asks for.
-pub enum Chosen<'a> {
-    /// `sunder protect`.
-    Protect(Protect<'a>),
-    /// `sunder detect --observer isolate`, and `sunder protect --eager`, which finds pages
-    /// in the same way.
-    Detect(Detect<'a>),
-}
-
-impl<'a> Chosen<'a> {
-    /// The tool for the episode of the thread in this slot.
-    pub fn new(control: &'a Control, slot: &'a Slot) -> Self {
-        if tracks(control) {
-            Self::Detect(Detect::new(control, slot, &tracking::OWN))
-        } else {
-            Self::Protect(Protect::new(control))
-        }
-    }
-}
-
-fn tracks(control: &Control) -> bool {
-    control.tracking.mode.load(Relaxed) != mode::OFF
-}
-
-/// Whether a worker may have a private page in this range. Not called in a worker.
-pub fn may_be_private(control: &Control, start: usize, bytes: usize) -> bool {
-    tracks(control) || named::any_private(&Protect::new(control), start, bytes)
-}
-
-macro_rules! of_chosen {
-    ($chosen:expr, $tool:ident => $act:expr) => {
-        match $chosen {
-            Chosen::Protect($tool) => $act,
-            Chosen::Detect($tool) => $act,
-        }
-    };
-}
-
-impl Tool for Chosen<'_> {
-    fn watches(&self) -> bool {
-        of_chosen!(self, tool => tool.watches())
-    }
-
-    fn named(&self) -> impl Iterator<Item = Page> {
-        let named = match self {
-            Self::Protect(named) => named,
-            Self::Detect(tracked) => tracked.names(),
-        };
-        named.named()
-    }
-
-    fn policy(&self, page: Page) -> Policy {
-        of_chosen!(self, tool => tool.policy(page))
-    }
-
-    fn meant(&self, page: Page) -> &Mask {
-        of_chosen!(self, tool => tool.meant(page))
-    }
-
-    fn thread_start(&self, place: &Place, memory: &Memory) -> bool {
-        of_chosen!(self, tool => tool.thread_start(place, memory))
-    }
-
-    fn fault(&self, fault: &Fault, memory: &Memory) -> Option<Page> {
-        of_chosen!(self, tool => tool.fault(fault, memory))
-    }
-
-    fn change(&self, of: &Private, change: &Change) {
-        of_chosen!(self, tool => tool.change(of, change));
-    }
-
-    fn commit(&self, of: &Private, came_to: &Committed) {
-        of_chosen!(self, tool => tool.commit(of, came_to));
-    }
-
-    fn tick(&self, place: &Place, memory: &Memory) -> bool {
-        of_chosen!(self, tool => tool.tick(place, memory))
-    }
-
-    fn thread_end(&self) {
-        of_chosen!(self, tool => tool.thread_end());
-    }
 }

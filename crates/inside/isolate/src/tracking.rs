@@ -8,9 +8,9 @@
 
 use crate::control;
 use crate::from_worker;
-use crate::memory::Memory;
+use crate::memory::{Fault, Memory, Page};
 use crate::named::Named;
-use crate::tool::{Committed, Fault, Page, Place, Policy, Private, Tool};
+use crate::tool::{Committed, Policy, Position, Private, Tool};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use sunder_transaction::{Change, Mask};
@@ -23,7 +23,7 @@ const MOST_FAULTS: usize = 1024;
 const MOST_INTERVALS: u64 = 5;
 
 /// The tracking state of one worker, in its own memory.
-pub struct Own {
+pub struct WorkerState {
     /// Whether this period catches first writes.
     looking: AtomicBool,
     /// First writes that were caught in this period.
@@ -34,7 +34,7 @@ pub struct Own {
     spent: AtomicU64,
 }
 
-impl Own {
+impl WorkerState {
     /// The state of a worker that has not begun.
     pub const fn new() -> Self {
         Self {
@@ -47,20 +47,20 @@ impl Own {
 }
 
 /// This worker's state.
-pub static OWN: Own = Own::new();
+pub static STATE: WorkerState = WorkerState::new();
 
 /// The tracking tool. Page numbers from [`PAGES`] on are indices in [`Tracking::shared`]; smaller
 /// ones belong to [`Named`].
 pub struct Tracked<'a> {
     control: &'a Control,
     slot: &'a Slot,
-    own: &'a Own,
+    own: &'a WorkerState,
     named: Named<'a>,
 }
 
 impl<'a> Tracked<'a> {
     /// The tool for the thread in this slot.
-    pub fn new(control: &'a Control, slot: &'a Slot, own: &'a Own) -> Self {
+    pub fn new(control: &'a Control, slot: &'a Slot, own: &'a WorkerState) -> Self {
         Self {
             control,
             slot,
@@ -78,7 +78,7 @@ impl<'a> Tracked<'a> {
         &self.control.tracking
     }
 
-    fn is_told(&self) -> bool {
+    fn records(&self) -> bool {
         self.tracking().mode.load(Relaxed) == mode::DETECT
     }
 
@@ -124,13 +124,13 @@ impl<'a> Tracked<'a> {
     }
 
     /// Records where the thread is. `period` is the CPU time since the last recorded moment.
-    fn tell_moment(&self, place: &Place, period: u64) {
+    fn record_moment(&self, position: &Position, period: u64) {
         let mut cpu = 0u32;
         // SAFETY: the kernel writes one word to a local.
         unsafe { from_worker::call(libc::SYS_getcpu, [&raw mut cpu as usize, 0, 0, 0, 0, 0]) };
         let thread = u64::from(self.slot.thread.load(Relaxed)) | u64::from(cpu) << 32;
         let time = from_worker::clock(libc::CLOCK_MONOTONIC);
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = place.0;
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = position.0;
         let record: [u64; MOMENT_WORDS] = [
             time, thread, period, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q,
         ];
@@ -154,10 +154,10 @@ impl Tool for Tracked<'_> {
     }
 
     fn policy(&self, page: Page) -> Policy {
-        let Some(place) = page.number.checked_sub(PAGES) else {
+        let Some(index) = page.number.checked_sub(PAGES) else {
             return self.named.policy(page);
         };
-        match self.tracking().shared.get(place) {
+        match self.tracking().shared.get(index) {
             Some(shared) if shared.state.load(Relaxed) == page::PRIVATE => Policy::Private,
             _ => Policy::Shared,
         }
@@ -167,7 +167,7 @@ impl Tool for Tracked<'_> {
         self.named.meant(page)
     }
 
-    fn thread_start(&self, place: &Place, memory: &Memory) -> bool {
+    fn thread_start(&self, position: &Position, memory: &Memory) -> bool {
         let slot = self.slot;
         if slot.episodes.load(Relaxed) == 0 {
             // The slot belonged to another thread before.
@@ -176,14 +176,14 @@ impl Tool for Tracked<'_> {
             slot.left.store(0, Relaxed);
         }
         self.own.spent.store(worker_time(), Relaxed);
-        if self.is_told() {
+        if self.records() {
             // The tool chose when to stop the thread. The time outside isolation was spent in code
             // of all kinds, so no more of it is counted than some intervals.
             let spent = slot.spent.load(Relaxed);
-            let home = spent.saturating_sub(slot.told.swap(spent, Relaxed));
+            let outside = spent.saturating_sub(slot.told.swap(spent, Relaxed));
             let most = u64::from(self.control.tick.load(Relaxed)) * 1000 * MOST_INTERVALS;
-            let period = (home + slot.left.swap(0, Relaxed)).min(most);
-            self.tell_moment(place, period);
+            let period = (outside + slot.left.swap(0, Relaxed)).min(most);
+            self.record_moment(position, period);
         }
         self.period(memory)
     }
@@ -192,12 +192,12 @@ impl Tool for Tracked<'_> {
         let tracking = self.tracking();
         tracking.faults.fetch_add(1, Relaxed);
         let slots = &self.control.slots;
-        let lives = |place: u32, thread: u32| {
-            let slot = slots.get(place as usize);
+        let lives = |index: u32, thread: u32| {
+            let slot = slots.get(index as usize);
             slot.is_some_and(|s| s.thread.load(Relaxed) == thread)
         };
         let address = fault.page();
-        let slot = control::place(self.control, self.slot) as u32;
+        let slot = control::slot_index(self.control, self.slot) as u32;
         let thread = self.slot.thread.load(Relaxed);
         let writers = tracking.written(address as u64, slot, thread, lives);
         let caught = self.own.faults.fetch_add(1, Relaxed);
@@ -206,16 +206,16 @@ impl Tool for Tracked<'_> {
             self.open_all(memory);
         }
         match writers {
-            Writers::Several(place) => Some(Page {
+            Writers::Several(index) => Some(Page {
                 address,
-                number: PAGES + place,
+                number: PAGES + index,
             }),
             Writers::One => None,
         }
     }
 
     fn change(&self, of: &Private, change: &Change) {
-        if !self.is_told() || of.page.number < PAGES {
+        if !self.records() || of.page.number < PAGES {
             return;
         }
         let at = of.page.address + change.word * 8;
@@ -231,26 +231,26 @@ impl Tool for Tracked<'_> {
         }
     }
 
-    fn commit(&self, of: &Private, came_to: &Committed) {
-        let Some(place) = of.page.number.checked_sub(PAGES) else {
-            return self.named.commit(of, came_to);
+    fn commit(&self, of: &Private, outcome: &Committed) {
+        let Some(index) = of.page.number.checked_sub(PAGES) else {
+            return self.named.commit(of, outcome);
         };
-        if came_to.contended {
-            self.tracking().decide(place, page::CONTENDED);
+        if outcome.contended {
+            self.tracking().decide(index, page::CONTENDED);
         }
     }
 
-    fn tick(&self, place: &Place, memory: &Memory) -> bool {
-        if self.is_told() {
+    fn tick(&self, position: &Position, memory: &Memory) -> bool {
+        if self.records() {
             let now = worker_time();
             let period = now.saturating_sub(self.own.spent.swap(now, Relaxed));
-            self.tell_moment(place, period);
+            self.record_moment(position, period);
         }
         self.period(memory)
     }
 
     fn thread_end(&self) {
-        if self.is_told() {
+        if self.records() {
             // This time is counted with the next moment.
             let since = worker_time().saturating_sub(self.own.spent.load(Relaxed));
             self.slot.left.fetch_add(since, Relaxed);
@@ -296,9 +296,9 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_two_threads_write_is_private_and_that_of_one_is_not() {
+    fn only_pages_with_several_writers_are_private() {
         let (control, memory) = (two(mode::DETECT), testing::memory());
-        let own = [Own::new(), Own::new()];
+        let own = [WorkerState::new(), WorkerState::new()];
         let tools: Vec<_> = control
             .slots
             .iter()
@@ -319,9 +319,9 @@ mod tests {
     }
 
     #[test]
-    fn with_eager_the_tool_outside_has_the_last_word() {
+    fn in_eager_mode_the_tool_outside_decides() {
         let (control, memory) = (two(mode::EAGER), testing::memory());
-        let own = Own::new();
+        let own = WorkerState::new();
         for slot in &control.slots[..2] {
             Tracked::new(&control, slot, &own).fault(&WRITE, &memory);
         }
@@ -336,15 +336,18 @@ mod tests {
             both: 0,
         };
         tool.change(&of(page(0)), &change);
-        assert!(tool.thread_start(&Place([0; 17]), &memory) && tool.tick(&Place([0; 17]), &memory));
+        assert!(
+            tool.thread_start(&Position([0; 17]), &memory)
+                && tool.tick(&Position([0; 17]), &memory)
+        );
         assert_eq!(control.tracking.changes().pop(), None);
         assert_eq!(control.tracking.moments().pop(), None);
     }
 
     #[test]
-    fn bytes_that_two_changed_at_once_make_the_page_shared_for_good() {
+    fn a_page_with_contended_bytes_stays_shared() {
         let (control, memory) = (two(mode::DETECT), testing::memory());
-        let own = Own::new();
+        let own = WorkerState::new();
         for slot in &control.slots[..2] {
             Tracked::new(&control, slot, &own).fault(&WRITE, &memory);
         }
@@ -362,9 +365,9 @@ mod tests {
     }
 
     #[test]
-    fn each_word_that_a_commit_writes_is_told_with_the_instruction_if_it_is_known() {
+    fn each_committed_word_is_recorded_with_its_known_instruction() {
         let control = two(mode::DETECT);
-        let own = Own::new();
+        let own = WorkerState::new();
         let tool = Tracked::new(&control, &control.slots[1], &own);
         for word in [1, 2] {
             let change = Change {
@@ -393,12 +396,12 @@ mod tests {
     }
 
     #[test]
-    fn where_a_thread_is_is_told_at_the_start_and_at_each_tick() {
+    fn positions_are_recorded_at_the_start_and_at_each_tick() {
         let (control, memory) = (two(mode::DETECT), testing::memory());
-        let own = Own::new();
+        let own = WorkerState::new();
         let tool = Tracked::new(&control, &control.slots[1], &own);
-        let place = |first: u64| Place(std::array::from_fn(|i| first + i as u64));
-        assert!(tool.thread_start(&place(100), &memory) && tool.tick(&place(200), &memory));
+        let position = |first: u64| Position(std::array::from_fn(|i| first + i as u64));
+        assert!(tool.thread_start(&position(100), &memory) && tool.tick(&position(200), &memory));
         for first in [100, 200] {
             let moment = control
                 .tracking
@@ -406,7 +409,7 @@ mod tests {
                 .pop()
                 .expect("a moment was recorded");
             assert_eq!(moment[1] & 0xffff_ffff, 11);
-            assert_eq!(moment[3..], place(first).0);
+            assert_eq!(moment[3..], position(first).0);
         }
         assert_eq!(control.slots[1].periods.load(Relaxed), 2);
     }
@@ -419,22 +422,22 @@ mod tests {
             let (control, memory) = (two(mode::DETECT), testing::memory());
             control.tracking.sampled.store(sampled, Relaxed);
             control.tracking.cycle.store(cycle, Relaxed);
-            let own = Own::new();
+            let own = WorkerState::new();
             let tool = Tracked::new(&control, &control.slots[0], &own);
             for period in 0..cycle * 3 {
-                prop_assert!(tool.tick(&Place([0; 17]), &memory));
+                prop_assert!(tool.tick(&Position([0; 17]), &memory));
                 prop_assert_eq!(own.looking.load(Relaxed), period % cycle < sampled);
             }
         }
 
         #[test]
-        fn no_more_first_writes_are_caught_in_a_period_than_it_can_bear(more in 0..200usize) {
+        fn first_writes_in_a_period_are_limited(more in 0..200usize) {
             let (control, memory) = (two(mode::DETECT), testing::memory());
             control.tracking.sampled.store(1, Relaxed);
             control.tracking.cycle.store(1, Relaxed);
-            let own = Own::new();
+            let own = WorkerState::new();
             let tool = Tracked::new(&control, &control.slots[0], &own);
-            prop_assert!(tool.tick(&Place([0; 17]), &memory));
+            prop_assert!(tool.tick(&Position([0; 17]), &memory));
             for number in 0..MOST_FAULTS {
                 prop_assert!(own.looking.load(Relaxed), "{}", number);
                 tool.fault(&Fault { address: 0x10_0000 + number * 4096, ..WRITE }, &memory);
@@ -443,7 +446,7 @@ mod tests {
                 tool.fault(&WRITE, &memory);
                 prop_assert!(!own.looking.load(Relaxed));
             }
-            prop_assert!(tool.tick(&Place([0; 17]), &memory) && own.looking.load(Relaxed));
+            prop_assert!(tool.tick(&Position([0; 17]), &memory) && own.looking.load(Relaxed));
         }
     }
 }

@@ -5,21 +5,19 @@
 //! Contexts: [`main`] before anything of the program runs; [`on_event`] in a signal handler, where
 //! the C library's code can't be executed: everything called from there must be in this library.
 
+use crate::chosen::Chosen;
+use crate::confine::{self, Executable};
+use crate::control::{self, accepted};
 use crate::episode::Episode;
-use crate::memory::Memory;
-use crate::tool::{Chosen, Fault, Place};
-use crate::{control, enter, from_worker, maps};
+use crate::memory::{Fault, Memory};
+use crate::tool::Position;
+use crate::{from_worker, maps, resume, sequences, tick};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system::{self, Action};
 use sunder_wire::isolation::{
-    CODES, CONTROL_BYTES, Control, GUARDED, GuardedPage, ROOM_AT, Registers, SCRATCH, SUITCASE,
-    Slot, WORKER_STACK, state, why,
+    CODES, CONTROL_BYTES, Control, ROOM_AT, Registers, SCRATCH, Slot, THREAD_AREA, WORKER_STACK,
+    state, why,
 };
-
-/// The signal of a tick. (In a worker, no signal has the meaning that it has to the program.) A
-/// standard signal, because it needs no entry of the signal queue, which may be full.
-pub const TICK: i32 = libc::SIGUSR1;
 
 /// Signals that end an episode, besides a tick.
 const EVENTS: [i32; 6] = [
@@ -39,15 +37,15 @@ const STOPS: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 /// The signal of the worker's own timer. It ends the episode if the parked thread does not look
 /// after its worker, because it is stopped (by `SIGSTOP`, or by a stop that reached the program
 /// just before the worker existed).
-const ALONE: i32 = libc::SIGALRM;
+const TIMER: i32 = libc::SIGALRM;
 /// The shortest interval of that timer, in microseconds: the parked thread may have to wait for a
 /// CPU before it can look.
-const PATIENCE: u32 = 100_000;
+const SHORTEST_INTERVAL: u32 = 100_000;
 /// The shortest interval of that timer, in ticks.
-const MISSED: u32 = 4;
+const TICKS: u32 = 4;
 
 /// The thread's count of looks at the timer's last signal.
-static LOOKS: AtomicU64 = AtomicU64::new(u64::MAX);
+static LOOKS_BEFORE: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// The thread's slot. The variable is in the worker's own memory.
 static SLOT: AtomicPtr<Slot> = AtomicPtr::new(core::ptr::null_mut());
@@ -60,53 +58,33 @@ fn episode<'a>(control: &'a Control, slot: &'a Slot) -> Episode<'a, Chosen<'a>> 
     Episode::new(control, slot, &MEMORY, Chosen::new(control, slot))
 }
 
-/// The offset of the C library's area for restartable sequences from the thread pointer; 0 for
-/// none.
-static SEQUENCES: AtomicUsize = AtomicUsize::new(0);
-
-/// The kernel's size for that area.
-static SEQUENCES_BYTES: AtomicUsize = AtomicUsize::new(0);
-
-/// Keeps where that area is. Called at the start, because asking the C library may change `errno`.
-pub fn set_sequences(offset: isize) {
-    const AT_RSEQ_FEATURE_SIZE: u64 = 27;
-    // SAFETY: the address of this thread's error number, and calls that pass numbers.
-    unsafe {
-        let before = *libc::__errno_location();
-        let size = libc::getauxval(AT_RSEQ_FEATURE_SIZE) as usize;
-        *libc::__errno_location() = before;
-        SEQUENCES_BYTES.store(size, Ordering::Relaxed);
-    }
-    SEQUENCES.store(offset as usize, Ordering::Relaxed);
-}
-
 /// The worker's entry point, on its own stack, with all signals blocked.
 pub unsafe extern "C" fn main(slot: *const Slot) -> ! {
     SLOT.store(slot.cast_mut(), Ordering::Relaxed);
     // SAFETY: `spawn` passes the address of the thread's slot.
     if let (Some(control), Some(slot)) = (control::get(), unsafe { slot.as_ref() })
-        && let Some(suitcase) = control::suitcase(control, slot)
-        && let Some(executable) = prepare(control, slot, suitcase)
+        && let Some(area) = control::thread_area(control, slot)
+        && let Some(executable) = prepare(control, slot, area)
     {
         // SAFETY: the worker is prepared, as `compute` demands.
-        unsafe { compute(control, slot, suitcase, &executable) }
+        unsafe { compute(control, slot, area, &executable) }
     }
-    leave()
+    exit()
 }
 
-fn prepare(control: &Control, slot: &Slot, suitcase: usize) -> Option<Executable> {
-    die_with_the_thread(control)?;
+fn prepare(control: &Control, slot: &Slot, area: usize) -> Option<Executable> {
+    set_death_signal(control)?;
     // SAFETY: this process has one thread, which uses nothing of what is unmapped, except what is
-    // mapped again; no other process uses the suitcase.
+    // mapped again; no other process uses the thread area.
     unsafe {
-        leave_sequences();
-        let registers = &*control::registers(suitcase);
+        sequences::unregister();
+        let registers = &*control::registers(area);
         let episode = episode(control, slot);
-        let executable = take_memory_away(control, &episode, registers)?;
-        if !episode.begin(&kept_place(registers)) {
+        let executable = unmap_private(control, &episode, registers)?;
+        if !episode.begin(&saved_position(registers)) {
             return None;
         }
-        handle_signals(control, suitcase)?;
+        handle_signals(control, area)?;
         Some(executable)
     }
 }
@@ -119,27 +97,29 @@ fn prepare(control: &Control, slot: &Slot, suitcase: usize) -> Option<Executable
 unsafe extern "C" fn compute(
     control: &Control,
     slot: &Slot,
-    suitcase: usize,
+    area: usize,
     executable: &Executable,
 ) -> ! {
     // SAFETY: by this function's contract; the registers are the thread's, and its memory is mapped
     // here.
     unsafe {
-        if take_code_away(control, executable).is_some() && confine().is_some() {
+        if confine::restrict_code(control, executable).is_some()
+            && confine::filter_calls().is_some()
+        {
             let (from, to) = (state::ENTERING, state::ISOLATED);
             let (order, other) = (Ordering::SeqCst, Ordering::SeqCst);
             if slot.state.compare_exchange(from, to, order, other).is_ok() {
-                let_signals_in();
-                enter::restore(control::registers(suitcase), control::vectors(suitcase))
+                unblock_signals();
+                resume::restore(control::registers(area), control::vectors(area))
             }
         }
     }
-    leave()
+    exit()
 }
 
 /// Ends this process. If nothing of the program has run, the parked thread sees that the worker is
 /// gone.
-fn leave() -> ! {
+fn exit() -> ! {
     loop {
         // SAFETY: the call passes no pointer.
         unsafe { from_worker::call(libc::SYS_exit_group, [0; 6]) };
@@ -153,68 +133,30 @@ struct Code(#[allow(dead_code, reason = "read in the file, by a test")] *const (
 unsafe impl Sync for Code {}
 
 /// Every entry point of this library that a worker executes without the C library. A test
-/// (`crates/cli/tests/isolate_handler.rs`) checks all code in the built library that can be reached
+/// (`crates/cli/tests/isolate/handler.rs`) checks all code in the built library that can be reached
 /// from these; it finds them by the section.
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".sunder.worker")]
-static WITHOUT_C: [Code; 3] = [
+static ENTRY_POINTS: [Code; 3] = [
     Code(on_event as *const ()),
     Code(compute as *const ()),
     Code(from_worker::restorer as *const ()),
 ];
 
-fn done(result: isize) -> Option<()> {
-    if result >= 0 {
-        return Some(());
-    }
-    if let Some(control) = control::get() {
-        control.error.store(result as i64, Ordering::Relaxed);
-    }
-    None
-}
-
 /// The kernel kills the worker when the parked thread ends, so that no worker is orphaned.
-fn die_with_the_thread(control: &Control) -> Option<()> {
+fn set_death_signal(control: &Control) -> Option<()> {
     let (option, signal) = (libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize);
     // SAFETY: the call passes numbers only.
     unsafe {
-        done(system::call(libc::SYS_prctl, [option, signal, 0, 0, 0, 0]))?;
+        accepted(system::call(libc::SYS_prctl, [option, signal, 0, 0, 0, 0]))?;
         let parent = system::parent_id();
         (parent == control.process.load(Ordering::Relaxed)).then_some(())
     }
 }
 
-/// The area belongs to the thread: the kernel must not write this worker's CPU number there.
-unsafe fn leave_sequences() {
-    const UNREGISTER: usize = 1;
-    const SIGNATURE: usize = 0x5305_3053;
-    const OLD_SIZE: usize = 32;
-    let offset = SEQUENCES.load(Ordering::Relaxed);
-    if offset == 0 {
-        return;
-    }
-    let area = system::thread_pointer().wrapping_add(offset);
-    let size = SEQUENCES_BYTES.load(Ordering::Relaxed);
-    // SAFETY: the kernel undoes the registration if there is one of this address and size.
-    unsafe {
-        for bytes in [OLD_SIZE, size, size.next_multiple_of(32)] {
-            let arguments = [area, bytes, UNREGISTER, SIGNATURE, 0, 0];
-            if system::call(libc::SYS_rseq, arguments) == 0 {
-                return;
-            }
-        }
-    }
-}
-
-/// Ranges of code.
-struct Executable {
-    ranges: [[usize; 2]; CODES],
-    count: usize,
-}
-
 /// The position at which the thread continues, from its saved registers.
-fn kept_place(registers: &Registers) -> Place {
+fn saved_position(registers: &Registers) -> Position {
     let [rip, _, _, rsp, _] = &registers.frame;
     let [
         r15,
@@ -236,13 +178,13 @@ fn kept_place(registers: &Registers) -> Place {
     let all = [
         rip, rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15,
     ];
-    Place(all.map(|register| register.load(Ordering::Relaxed)))
+    Position(all.map(|register| register.load(Ordering::Relaxed)))
 }
 
 /// The position at which the thread was interrupted, from the kernel's signal frame.
-fn interrupted_place(registers: &[libc::greg_t; 23]) -> Place {
+fn interrupted_position(registers: &[libc::greg_t; 23]) -> Position {
     let register = |i: i32| registers.get(i as usize).map_or(0, |r| *r as u64);
-    Place([
+    Position([
         register(libc::REG_RIP),
         register(libc::REG_RAX),
         register(libc::REG_RCX),
@@ -265,7 +207,7 @@ fn interrupted_place(registers: &[libc::greg_t; 23]) -> Place {
 
 /// Unmaps everything that is neither shared by all threads nor constant, and adds the shared memory
 /// to the episode. Returns the code that is mapped.
-unsafe fn take_memory_away(
+unsafe fn unmap_private(
     control: &Control,
     episode: &Episode<'_, Chosen<'_>>,
     registers: &Registers,
@@ -276,7 +218,7 @@ unsafe fn take_memory_away(
     let head = &raw const *control as usize;
     let buffer = head + ROOM_AT;
     // SAFETY: replaces a part of the control file's mapping that is reserved for this and empty.
-    done(unsafe {
+    accepted(unsafe {
         system::map(
             buffer,
             SCRATCH,
@@ -312,16 +254,16 @@ unsafe fn take_memory_away(
             } else {
                 // SAFETY: a fault there ends the episode.
                 let gone = unsafe { system::unmap(start, end - start) };
-                done(gone)?;
+                accepted(gone)?;
             }
         }
     }
     Some(executable)
 }
 
-unsafe fn handle_signals(control: &Control, suitcase: usize) -> Option<()> {
+unsafe fn handle_signals(control: &Control, area: usize) -> Option<()> {
     const SA_RESTORER: u64 = 0x0400_0000;
-    let stack = [suitcase + WORKER_STACK, 0, SUITCASE - WORKER_STACK];
+    let stack = [area + WORKER_STACK, 0, THREAD_AREA - WORKER_STACK];
     let action = Action {
         handler: on_event as *const () as usize,
         flags: (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | SA_RESTORER,
@@ -331,18 +273,18 @@ unsafe fn handle_signals(control: &Control, suitcase: usize) -> Option<()> {
     let mut blocked = u64::MAX;
     // SAFETY: this process has one thread and its own page table.
     unsafe {
-        for signal in EVENTS.into_iter().chain(STOPS).chain([TICK, ALONE]) {
+        for signal in EVENTS.into_iter().chain(STOPS).chain([tick::SIGNAL, TIMER]) {
             blocked &= !(1 << (signal - 1));
-            done(system::set_action(signal as usize, &action))?;
+            accepted(system::set_action(signal as usize, &action))?;
         }
         // This function runs on that stack and leaves it before a signal can arrive.
         let at = stack.as_ptr() as usize;
-        done(system::call(libc::SYS_sigaltstack, [at, 0, 0, 0, 0, 0]))?;
-        let patience = PATIENCE.max(MISSED * enter::tick(control)) as usize;
-        let every = [patience / 1_000_000, patience % 1_000_000];
+        accepted(system::call(libc::SYS_sigaltstack, [at, 0, 0, 0, 0, 0]))?;
+        let interval = SHORTEST_INTERVAL.max(TICKS * tick::interval(control)) as usize;
+        let every = [interval / 1_000_000, interval % 1_000_000];
         let every = [every, every];
         let (timer, at) = (libc::ITIMER_REAL as usize, every.as_ptr() as usize);
-        done(system::call(libc::SYS_setitimer, [timer, at, 0, 0, 0, 0]))?;
+        accepted(system::call(libc::SYS_setitimer, [timer, at, 0, 0, 0, 0]))?;
     }
     MASK.store(blocked as usize, Ordering::Relaxed);
     Some(())
@@ -351,137 +293,9 @@ unsafe fn handle_signals(control: &Control, suitcase: usize) -> Option<()> {
 /// The signals that the worker blocks.
 static MASK: AtomicUsize = AtomicUsize::new(0);
 
-/// Leaves only code executable that a worker may execute. No code of the C library runs from here
-/// on.
-unsafe fn take_code_away(control: &Control, executable: &Executable) -> Option<()> {
-    let count = (control.code_count.load(Ordering::Relaxed) as usize).min(CODES);
-    let mut i = 0;
-    while i < executable.count && i < CODES {
-        let [start, end] = executable.ranges[i];
-        i += 1;
-        // SAFETY: executing code that is protected here is a fault, which ends the episode.
-        unsafe { protect(start, end, libc::PROT_READ)? };
-        for allowed in control.codes.iter().take(count) {
-            let from = allowed[0].load(Ordering::Relaxed) as usize;
-            let to = allowed[1].load(Ordering::Relaxed) as usize;
-            let (from, to) = (from.max(start), to.min(end));
-            if from < to {
-                // SAFETY: restores the rights that this range had.
-                unsafe { protect(from, to, libc::PROT_READ | libc::PROT_EXEC)? };
-            }
-        }
-    }
-    let count = (control.guarded_count.load(Ordering::Acquire) as usize).min(GUARDED);
-    for page in control.guarded.iter().take(count) {
-        let at = page.address.load(Ordering::Relaxed) as usize;
-        let ranges = executable.ranges.iter().take(executable.count);
-        if ranges
-            .into_iter()
-            .any(|[from, to]| *from <= at && at + PAGE <= *to)
-        {
-            // SAFETY: a page of code in this process alone, which is not being executed.
-            unsafe { guard(at, page) };
-        }
-    }
-    Some(())
-}
-
-/// Makes a page executable, with an `int3` in place of each instruction that its points name. If
-/// the kernel refuses, the page stays without the right.
-unsafe fn guard(at: usize, page: &GuardedPage) {
-    const BREAKPOINT: u8 = 0xcc;
-    // SAFETY: writing makes a copy of the page for this process alone; nothing of it is executable
-    // meanwhile.
-    unsafe {
-        if protect(at, at + PAGE, libc::PROT_READ | libc::PROT_WRITE).is_none() {
-            return;
-        }
-        for (i, bits) in page.points.iter().enumerate() {
-            let mut rest = bits.load(Ordering::Relaxed);
-            while rest != 0 {
-                let byte = at + i * 64 + rest.trailing_zeros() as usize;
-                (byte as *mut u8).write_volatile(BREAKPOINT);
-                rest &= rest - 1;
-            }
-        }
-        protect(at, at + PAGE, libc::PROT_READ | libc::PROT_EXEC);
-    }
-}
-
-unsafe fn protect(from: usize, to: usize, protection: i32) -> Option<()> {
-    // SAFETY: the caller knows what lies in the range.
-    done(unsafe { system::protect(from, to - from, protection) })
-}
-
-#[repr(C)]
-struct Filter {
-    code: u16,
-    yes: u8,
-    no: u8,
-    value: u32,
-}
-
-#[repr(C)]
-struct Program {
-    length: u16,
-    filter: *const Filter,
-}
-
-/// Installs the filter: from here on, only our own two instructions make system calls; others are
-/// trapped. The program never runs in this process, so the filter can't survive an `exec`.
-unsafe fn confine() -> Option<()> {
-    const LOAD: u16 = 0x20;
-    const EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
-    const POINTER: u32 = 8;
-    const SET_MODE_FILTER: usize = 1;
-    /// Without this flag the kernel may slow down speculative stores for filtered processes.
-    const SPEC_ALLOW: usize = 4;
-    const TRAP: u32 = 0x0003_0000;
-    const ALLOW: u32 = 0x7fff_0000;
-    let step = |code, yes, no, value| Filter {
-        code,
-        yes,
-        no,
-        value,
-    };
-    let [one, two] = from_worker::allowed_instructions();
-    let high = |address: usize| (address >> 32) as u32;
-    if high(one) != high(two) {
-        return None;
-    }
-    let filter = [
-        step(LOAD, 0, 0, POINTER + 4),
-        step(EQUAL, 0, 3, high(one)),
-        step(LOAD, 0, 0, POINTER),
-        step(EQUAL, 2, 0, one as u32),
-        step(EQUAL, 1, 0, two as u32),
-        step(RETURN, 0, 0, TRAP),
-        step(RETURN, 0, 0, ALLOW),
-    ];
-    let program = Program {
-        length: filter.len() as u16,
-        filter: filter.as_ptr(),
-    };
-    // SAFETY: valid structures; the filter applies to this process alone.
-    unsafe {
-        let option = libc::PR_SET_NO_NEW_PRIVS as usize;
-        done(system::call(libc::SYS_prctl, [option, 1, 0, 0, 0, 0]))?;
-        let arguments = [
-            SET_MODE_FILTER,
-            SPEC_ALLOW,
-            &raw const program as usize,
-            0,
-            0,
-            0,
-        ];
-        done(system::call(libc::SYS_seccomp, arguments))
-    }
-}
-
 /// Unblocks the signals; the last step before the worker computes. From here on it can be
 /// interrupted by a tick or a stop.
-unsafe fn let_signals_in() {
+unsafe fn unblock_signals() {
     let mask = MASK.load(Ordering::Relaxed) as u64;
     let (how, at) = (libc::SIG_SETMASK as usize, &raw const mask as usize);
     // SAFETY: a valid mask; this call can't fail with valid arguments.
@@ -523,7 +337,7 @@ unsafe extern "C" fn on_event(
         instruction: instruction as usize,
     };
     let episode = episode(control, slot);
-    // Until the last instruction of `restore`, the stack pointer is in the suitcase.
+    // Until the last instruction of `restore`, the stack pointer is in the thread area.
     let stack = registers[libc::REG_RSP as usize] as usize;
     let first = &raw const *control as usize;
     let has_begun = !(first..first + CONTROL_BYTES).contains(&stack);
@@ -533,23 +347,23 @@ unsafe extern "C" fn on_event(
     {
         return;
     }
-    if signal == ALONE {
+    if signal == TIMER {
         let looks = slot.looks.load(Ordering::Relaxed);
-        if LOOKS.swap(looks, Ordering::Relaxed) != looks {
+        if LOOKS_BEFORE.swap(looks, Ordering::Relaxed) != looks {
             return;
         }
     }
     let recalled = slot.recall.load(Ordering::SeqCst) != 0;
-    let is_tick = signal == TICK;
+    let is_tick = signal == tick::SIGNAL;
     let sound = episode.commit(is_tick && !recalled);
-    if is_tick && !recalled && sound && episode.on_tick(&interrupted_place(registers)) {
+    if is_tick && !recalled && sound && episode.on_tick(&interrupted_position(registers)) {
         return;
     }
     episode.end();
     let reason = match signal {
-        TICK if recalled => why::RECALLED,
-        TICK => why::BESIDE,
-        ALONE | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => why::RECALLED,
+        tick::SIGNAL if recalled => why::RECALLED,
+        tick::SIGNAL => why::OTHER_BYTES,
+        TIMER | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => why::RECALLED,
         libc::SIGSYS => {
             // The kernel has restored `rax`; the thread repeats the call.
             registers[libc::REG_RIP as usize] = instruction.wrapping_sub(2);
@@ -588,5 +402,5 @@ unsafe extern "C" fn on_event(
     let (wake, all) = (libc::FUTEX_WAKE as usize, i32::MAX as usize);
     // SAFETY: wakes the thread, which owns all of the above from here on.
     unsafe { from_worker::call(libc::SYS_futex, [word, wake, all, 0, 0, 0]) };
-    leave()
+    exit()
 }

@@ -5,7 +5,7 @@
 //! the owner when it is full, or the thread that ends the recording. The owner may continue to
 //! write behind the slots that are being packed, but not start over at the beginning.
 
-use crate::map;
+use crate::memory::map;
 use crate::stacks::MOST_FRAMES;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use sunder_trace::slot::Slot;
 
 /// The cursor: the address of the thread's next slot, or null if the thread is not recorded. At a
 /// multiple of [`PAGE_SLOTS`] slots, [`crate::Recorder::turn_page`] must be called first.
-pub type Place = AtomicPtr<Slot>;
+pub type Cursor = AtomicPtr<Slot>;
 
 /// Slots from one stamp to the next, with the stamp: a page of memory.
 pub const PAGE_SLOTS: usize = 256;
@@ -33,8 +33,8 @@ const _: () = assert!(SLOT_BYTES.is_power_of_two());
 #[derive(Debug)]
 pub struct Buffer {
     slots: AtomicPtr<Slot>,
-    /// The thread's [`Place`]; null while no thread has the buffer.
-    place: AtomicPtr<Place>,
+    /// The thread's [`Cursor`]; null while no thread has the buffer.
+    threads_cursor: AtomicPtr<Cursor>,
     next: AtomicPtr<Buffer>,
     taken: AtomicBool,
     held: AtomicBool,
@@ -100,21 +100,23 @@ impl Buffer {
     /// Gives the buffer to a thread.
     ///
     /// # Safety
-    /// The buffer was just taken; `place` as [`crate::Recorder::attach`] demands.
-    pub(super) unsafe fn begin(&self, place: *const Place, thread: u32, tid: u32, process: u32) {
+    /// The buffer was just taken; `cursor` as [`crate::Recorder::attach`] demands.
+    pub(super) unsafe fn begin(&self, cursor: *const Cursor, thread: u32, tid: u32, process: u32) {
         let _held = self.hold();
         self.thread.store(thread, Ordering::Relaxed);
         self.tid.store(tid, Ordering::Relaxed);
         self.process.store(process, Ordering::Relaxed);
         self.sequence.store(0, Ordering::Relaxed);
-        self.place.store(place.cast_mut(), Ordering::Relaxed);
+        self.threads_cursor
+            .store(cursor.cast_mut(), Ordering::Relaxed);
         self.set_cursor(self.first_slot());
     }
 
     /// Frees the buffer for another thread. The caller holds it.
     pub(super) fn end(&self) {
         self.stop();
-        self.place.store(core::ptr::null_mut(), Ordering::Relaxed);
+        self.threads_cursor
+            .store(core::ptr::null_mut(), Ordering::Relaxed);
         self.taken.store(false, Ordering::Release);
     }
 
@@ -128,23 +130,23 @@ impl Buffer {
     }
 
     #[inline]
-    fn place(&self) -> Option<&Place> {
+    fn threads_cursor(&self) -> Option<&Cursor> {
         // SAFETY: valid while it is set, by `Recorder::attach`'s contract.
-        unsafe { self.place.load(Ordering::Relaxed).as_ref() }
+        unsafe { self.threads_cursor.load(Ordering::Relaxed).as_ref() }
     }
 
     /// The address of the next slot; null if the thread is not recorded.
     #[inline]
     pub fn cursor(&self) -> *mut Slot {
-        self.place()
+        self.threads_cursor()
             .map_or(core::ptr::null_mut(), |p| p.load(Ordering::Acquire))
     }
 
     /// Sets the cursor, after the slot before it was written.
     #[inline]
     pub fn set_cursor(&self, cursor: *mut Slot) {
-        if let Some(place) = self.place() {
-            place.store(cursor, Ordering::Release);
+        if let Some(own) = self.threads_cursor() {
+            own.store(cursor, Ordering::Release);
         }
     }
 

@@ -2,7 +2,7 @@
 //! descriptor has a high number and is checked before each write, because programs close
 //! descriptors that they did not open. Contexts: all; appending with signals blocked.
 
-use crate::Refusal;
+use crate::refusal::Refusal;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use sunder_guest::system;

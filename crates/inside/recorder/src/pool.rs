@@ -1,7 +1,7 @@
 //! Encoders, which all threads share because each needs megabytes: twice as many as there are
 //! processors. Contexts: all, with signals blocked.
 
-use crate::map;
+use crate::memory::map;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use sunder_access::PAGE_SIZE as PAGE;

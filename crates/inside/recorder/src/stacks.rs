@@ -1,7 +1,7 @@
 //! Call stacks by number: a lock-free table of fingerprints. The number of a stack is its index in
 //! the table. Contexts: all.
 
-use crate::map;
+use crate::memory::map;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use sunder_access::PAGE_SIZE as PAGE;
 use twox_hash::XxHash3_64;
@@ -9,7 +9,7 @@ use twox_hash::XxHash3_64;
 /// How many frames of a stack are kept, the innermost ones.
 pub const MOST_FRAMES: usize = 64;
 
-const PLACES: usize = 1 << 19;
+const ENTRIES: usize = 1 << 19;
 /// How far from its hashed index a stack may lie.
 const FAR: usize = 64;
 
@@ -40,7 +40,7 @@ impl Stacks {
     /// Maps the table before the first stack; false if there is no memory.
     pub fn prepare(&self) -> bool {
         if self.table.load(Ordering::Relaxed).is_null() {
-            let memory = map(PLACES * size_of::<AtomicU64>(), PAGE);
+            let memory = map(ENTRIES * size_of::<AtomicU64>(), PAGE);
             let memory = memory.map_or(core::ptr::null_mut(), |m| m.as_ptr().cast());
             self.table.store(memory, Ordering::Release);
         }
@@ -54,14 +54,14 @@ impl Stacks {
             return Found::None;
         }
         // SAFETY: the mapping has so many entries, zeroes are valid, and it is never unmapped.
-        let table = unsafe { core::slice::from_raw_parts(table, PLACES) };
+        let table = unsafe { core::slice::from_raw_parts(table, ENTRIES) };
         let hash = fingerprint(frames);
         for i in 0..FAR {
-            let place = (hash as usize).wrapping_add(i) % PLACES;
-            let Some(entry) = table.get(place) else {
+            let index = (hash as usize).wrapping_add(i) % ENTRIES;
+            let Some(entry) = table.get(index) else {
                 break;
             };
-            let id = place as u32 + 1;
+            let id = index as u32 + 1;
             match entry.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Found::New(id),
                 Err(old) if old == hash => return Found::Known(id),

@@ -1,10 +1,12 @@
 //! Recording in this process, and reading the trace back.
 
 use super::*;
+use core::sync::atomic::Ordering;
 use std::path::Path;
 use sunder_access::{Address, Kind as AccessKind};
+use sunder_trace::meta::{Reason, State, Via};
 use sunder_trace::read::{Filter, Trace, What};
-use sunder_trace::slot::{Sync, access_kind};
+use sunder_trace::slot::{Key, Slot, Sync, access_kind, tag};
 
 fn start<'a>(path: &'a [u8]) -> Start<'a> {
     Start {
@@ -26,7 +28,7 @@ fn access(tag: u8, address: u64, instruction: u64) -> Slot {
 }
 
 #[test]
-fn what_threads_record_comes_back_whole_and_in_each_thread_s_order() {
+fn each_threads_records_are_read_back_in_order() {
     const EACH: u64 = 100_000;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
@@ -39,10 +41,10 @@ fn what_threads_record_comes_back_whole_and_in_each_thread_s_order() {
         for t in 0..3u64 {
             let recorder = &recorder;
             scope.spawn(move || {
-                let place = Place::default();
-                // SAFETY: the place outlives the recording of the thread.
+                let cursor = Cursor::default();
+                // SAFETY: the cursor outlives the recording of the thread.
                 unsafe {
-                    let buffer = recorder.attach(&raw const place, 0).unwrap();
+                    let buffer = recorder.attach(&raw const cursor, 0).unwrap();
                     for i in 0..EACH {
                         recorder.push(
                             buffer,
@@ -51,7 +53,7 @@ fn what_threads_record_comes_back_whole_and_in_each_thread_s_order() {
                     }
                     recorder.detach(buffer);
                 }
-                assert!(place.load(Ordering::Relaxed).is_null());
+                assert!(cursor.load(Ordering::Relaxed).is_null());
             });
         }
     });
@@ -85,7 +87,7 @@ fn what_threads_record_comes_back_whole_and_in_each_thread_s_order() {
 
 /// Two threads pass a token back and forth; each writes before it passes the token on.
 #[test]
-fn accesses_that_synchronisation_orders_are_in_that_order() {
+fn synchronisation_orders_accesses() {
     use std::sync::atomic::AtomicU64;
     const TURNS: u64 = 20_000;
     let folder = tempfile::tempdir().unwrap();
@@ -97,10 +99,10 @@ fn accesses_that_synchronisation_orders_are_in_that_order() {
         for t in 0..2u64 {
             let (recorder, turn) = (&recorder, &turn);
             scope.spawn(move || {
-                let place = Place::default();
-                // SAFETY: the place outlives the recording of the thread.
+                let cursor = Cursor::default();
+                // SAFETY: the cursor outlives the recording of the thread.
                 unsafe {
-                    let buffer = recorder.attach(&raw const place, 0).unwrap();
+                    let buffer = recorder.attach(&raw const cursor, 0).unwrap();
                     for i in (t..TURNS).step_by(2) {
                         while turn.load(Ordering::Acquire) != i {
                             std::thread::yield_now();
@@ -142,10 +144,10 @@ fn stacks_are_written_once_and_modules_as_lists() {
     let path = folder.path().join("trace");
     let recorder = Recorder::new();
     recorder.start(&start(&c_path(&path))).unwrap();
-    let place = Place::default();
-    // SAFETY: the place outlives the recording of the thread.
+    let cursor = Cursor::default();
+    // SAFETY: the cursor outlives the recording of the thread.
     unsafe {
-        let buffer = recorder.attach(&raw const place, 0).unwrap();
+        let buffer = recorder.attach(&raw const cursor, 0).unwrap();
         let mut ids = Vec::new();
         for i in 0..5000u64 {
             let id = recorder.stack(buffer, &[i + 1, 7, 8]);
@@ -191,15 +193,15 @@ fn stacks_are_written_once_and_modules_as_lists() {
 }
 
 #[test]
-fn a_thread_that_goes_on_after_the_end_is_cut_off_there() {
+fn records_after_the_end_are_left_out() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
     let recorder = Recorder::new();
     recorder.start(&start(&c_path(&path))).unwrap();
-    let place = Place::default();
-    // SAFETY: the place outlives the recording of the thread.
+    let cursor = Cursor::default();
+    // SAFETY: the cursor outlives the recording of the thread.
     unsafe {
-        let buffer = recorder.attach(&raw const place, 0).unwrap();
+        let buffer = recorder.attach(&raw const cursor, 0).unwrap();
         for i in 0..10 {
             recorder.push(buffer, access(tag::READ, i, 1));
         }
@@ -207,8 +209,8 @@ fn a_thread_that_goes_on_after_the_end_is_cut_off_there() {
         for i in 0..100_000 {
             recorder.push(buffer, access(tag::READ, i, 1));
         }
-        assert!(place.load(Ordering::Relaxed).is_null());
-        assert!(recorder.attach(&raw const place, 0).is_none());
+        assert!(cursor.load(Ordering::Relaxed).is_null());
+        assert!(recorder.attach(&raw const cursor, 0).is_none());
     }
     let trace = Trace::open(&path).unwrap();
     let accesses = trace.events(Filter::default());

@@ -13,7 +13,7 @@
 
 use crate::pages::{self, map, protect, relocate, unmap};
 use crate::shared::{self, areas, control, is_held, wait, wake};
-use crate::{contexts, stacks};
+use crate::{context_stacks, stacks};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use sunder_guest::system::{self, NoSignals, READ_WRITE};
 use sunder_wire::remap::{
@@ -47,8 +47,8 @@ pub fn apply(area: &Area, number: u64) {
     let ready = control().is_some_and(|c| c.ready.load(SeqCst) == READY);
     let used = shared::is_in_use(area.page.load(Relaxed), area.len.load(Relaxed));
     // A condition that may pass: the tool asks again later.
-    if is_held() || !ready || used || holds_stack(area) || meets_another(area) {
-        return leave(area, before);
+    if is_held() || !ready || used || holds_stack(area) || overlaps_moved(area) {
+        return finish(area, before);
     }
     let began = system::now();
     let error = if again {
@@ -63,18 +63,18 @@ pub fn apply(area: &Area, number: u64) {
         let _ = area
             .wanted
             .compare_exchange(APPLY_AGAIN, NOTHING, AcqRel, Relaxed);
-        leave(area, ACTIVE);
+        finish(area, ACTIVE);
     } else {
         area.reason.store(error as u32, Relaxed);
         area.spoilt.store(1, Relaxed);
-        leave(area, if again { ROLLED_BACK } else { REFUSED });
+        finish(area, if again { ROLLED_BACK } else { REFUSED });
     }
 }
 
 /// Whether another area on the same pages is moved or moving. The mapping there now holds none of
 /// this area's bytes, and moving it back later would overwrite theirs. If two areas ask at the same
 /// time, neither is moved.
-fn meets_another(area: &Area) -> bool {
+fn overlaps_moved(area: &Area) -> bool {
     let pages = |a: &Area| {
         let page = a.page.load(Relaxed);
         (page, page.saturating_add(a.len.load(Relaxed)))
@@ -90,7 +90,7 @@ fn meets_another(area: &Area) -> bool {
 }
 
 /// Ends a move or rollback: sets the area's state and wakes the threads that wait for it.
-fn leave(area: &Area, state: u32) {
+fn finish(area: &Area, state: u32) {
     area.state.store(state, Release);
     wake(&area.state);
 }
@@ -113,7 +113,7 @@ fn move_again(area: &Area) -> i32 {
 /// stack or a stack for `swapcontext`.
 fn holds_stack(area: &Area) -> bool {
     let (page, len) = (area.page.load(Relaxed), area.len.load(Relaxed));
-    stacks::any_in(page, len) || contexts::any_in(page, len)
+    stacks::any_in(page, len) || context_stacks::any_in(page, len)
 }
 
 /// Moves an area for the first time. Returns 0 or an error number; after an error nothing has
@@ -208,8 +208,8 @@ fn move_away(area: &Area, page: u64, len: u64, at: u64) -> i32 {
         };
         protect(pool, POOL_BYTES, NONE);
         if !filled {
-            must(|| relocate(underlay, len, page, false));
-            must(|| protect(page, len, READ_WRITE));
+            retry(|| relocate(underlay, len, page, false));
+            retry(|| protect(page, len, READ_WRITE));
             return failed;
         }
     }
@@ -310,16 +310,16 @@ fn put_back(area: &Area) {
     );
     // SAFETY: the area is ours; a thread that uses its bytes faults from here on and waits.
     unsafe {
-        must(|| protect(at + UNDERLAY, SCRATCH - UNDERLAY, NONE));
+        retry(|| protect(at + UNDERLAY, SCRATCH - UNDERLAY, NONE));
         // The places stay reserved, because old copies of code still use these addresses.
-        must(|| relocate(at + POOL, POOL_BYTES, at + SCRATCH_POOL, true));
-        must(|| relocate(at + UNDERLAY, len, at + SCRATCH, true));
-        must(|| protect(at + SCRATCH, len, READ_WRITE));
-        must(|| protect(at + SCRATCH_POOL, POOL_BYTES, READ_WRITE));
+        retry(|| relocate(at + POOL, POOL_BYTES, at + SCRATCH_POOL, true));
+        retry(|| relocate(at + UNDERLAY, len, at + SCRATCH, true));
+        retry(|| protect(at + SCRATCH, len, READ_WRITE));
+        retry(|| protect(at + SCRATCH_POOL, POOL_BYTES, READ_WRITE));
         for (from, to, bytes) in groups(area) {
             copy(at + SCRATCH_POOL + (to - POOL), at + SCRATCH + from, bytes);
         }
-        must(|| relocate(at + SCRATCH, len, page, false));
+        retry(|| relocate(at + SCRATCH, len, page, false));
         protect(at + SCRATCH_POOL, POOL_BYTES, NONE);
     }
     // Another thread's mapping may have been placed there.
@@ -330,14 +330,21 @@ fn put_back(area: &Area) {
 
 /// Does a step that must not fail. If memory is short, it may suffice a moment later; if not, the
 /// program ends, because it would continue with wrong data.
-fn must(mut work: impl FnMut() -> bool) {
+fn retry(mut work: impl FnMut() -> bool) {
     for _ in 0..TRIES {
         if work() {
             return;
         }
         system::give_way();
     }
-    crate::fault::end(b"sunder: moved bytes can't be put back\n");
+    end(b"sunder: moved bytes can't be put back\n");
+}
+
+/// Writes the reason and ends the program by an abort.
+fn end(why: &[u8]) -> ! {
+    system::write(2, why);
+    // SAFETY: `abort` takes no arguments.
+    unsafe { libc::abort() }
 }
 
 /// Whether the area was ever moved.
@@ -354,7 +361,7 @@ mod tests {
     /// Some pages, moved in one area, are asked for in another. Moving the mapping that lies in
     /// their place then would bring back the wrong bytes.
     #[test]
-    fn pages_that_are_away_are_not_moved_once_more() {
+    fn pages_are_not_moved_twice() {
         let _alone = shared::COUNTING.lock();
         // SAFETY: all fields are atomic words, for which zeroes are valid.
         let control: &'static Control = Box::leak(unsafe { Box::new_zeroed().assume_init() });

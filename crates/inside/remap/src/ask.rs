@@ -1,6 +1,6 @@
 //! Asks the tool where a thread is to continue. Contexts: signal, all signals blocked.
 
-use crate::lookup::General;
+use crate::registers::General;
 use crate::shared;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use sunder_guest::system;
@@ -8,7 +8,7 @@ use sunder_wire::remap::{Control, Request};
 
 /// How long a thread waits for an answer, in ns. A running tool answers in a fraction of a
 /// millisecond; on a machine with far more threads than CPUs it may have to wait for its turn.
-const PATIENCE: u64 = 1_000_000_000;
+const TIME_LIMIT: u64 = 1_000_000_000;
 
 /// The outcome of a question.
 pub enum Answer {
@@ -30,14 +30,14 @@ pub fn ask(control: &Control, area: u32, ip: u64, address: u64, general: &Genera
     request.area.store(area, Relaxed);
     request.ip.store(ip, Relaxed);
     request.address.store(address, Relaxed);
-    for (place, &value) in request.general.iter().zip(general) {
-        place.store(value, Relaxed);
+    for (to, &value) in request.general.iter().zip(general) {
+        to.store(value, Relaxed);
     }
     let asked = request.ask();
     control.bell.fetch_add(1, AcqRel);
     shared::wake(&control.bell);
     while request.waits(asked) {
-        if system::now().wrapping_sub(start) > PATIENCE {
+        if system::now().wrapping_sub(start) > TIME_LIMIT {
             if request.give_up(asked) {
                 return Answer::None;
             }
@@ -58,7 +58,7 @@ fn take(control: &Control, start: u64) -> Option<&Request> {
         if free.is_some() {
             return free;
         }
-        if system::now().wrapping_sub(start) > PATIENCE {
+        if system::now().wrapping_sub(start) > TIME_LIMIT {
             return None;
         }
         system::give_way();

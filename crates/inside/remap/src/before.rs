@@ -3,10 +3,11 @@
 //!
 //! Contexts: all.
 
-use crate::attached::{is_guest, word};
+use crate::peek::word_in_place;
+use crate::process::is_guest;
 use crate::program::BIT;
 use crate::shared::{control, withdraw};
-use crate::{area, cancel, hooks, shared};
+use crate::{area, cancel, pages, shared};
 use sunder_guest::system;
 use sunder_hooks::Call;
 use sunder_wire::remap::{BY_CONFINEMENT, BY_DEATH, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS};
@@ -20,7 +21,7 @@ pub unsafe extern "C" fn before(call: &mut Call) {
     let [a, b, c, d, e, f] = call.arguments.map(|a| a as u64);
     match call.number {
         libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
-            makes_a_process(call.number, a, b);
+            before_process(call.number, a, b);
         }
         libc::SYS_execve | libc::SYS_execveat | libc::SYS_exit_group => {
             area::roll_back_all(BY_FORK);
@@ -34,27 +35,29 @@ pub unsafe extern "C" fn before(call: &mut Call) {
         libc::SYS_tgkill if !shared::is_confined() && leaves_core(c) => {
             area::roll_back_all(BY_DEATH);
         }
-        libc::SYS_rt_sigsuspend => blocks(a),
-        libc::SYS_ppoll => blocks(d),
-        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => blocks(e),
-        libc::SYS_pselect6 if f != 0 => blocks(word(f).unwrap_or(0)),
-        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => used(b, c),
+        libc::SYS_rt_sigsuspend => on_wait(a),
+        libc::SYS_ppoll => on_wait(d),
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => on_wait(e),
+        libc::SYS_pselect6 if f != 0 => on_wait(word_in_place(f).unwrap_or(0)),
+        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => {
+            move_back(b, c)
+        }
         libc::SYS_sendto => {
-            used(b, c);
-            used(e, f.min(ADDRESS));
+            move_back(b, c);
+            move_back(e, f.min(ADDRESS));
         }
         libc::SYS_recvfrom => {
-            used(b, c);
-            used(e, ADDRESS);
-            used(f, 4);
+            move_back(b, c);
+            move_back(e, ADDRESS);
+            move_back(f, 4);
         }
         libc::SYS_readv | libc::SYS_writev | libc::SYS_preadv | libc::SYS_pwritev => {
-            all_used(b, c);
+            move_back_vectors(b, c);
         }
-        libc::SYS_preadv2 | libc::SYS_pwritev2 => all_used(b, c),
+        libc::SYS_preadv2 | libc::SYS_pwritev2 => move_back_vectors(b, c),
         libc::SYS_recvmsg | libc::SYS_sendmsg => message(b),
         libc::SYS_futex => futex(call),
-        number if takes_first(number, [b, c, d, e]) => {}
+        number if takes_from_queue(number, [b, c, d, e]) => {}
         number => other(number, a, b, c),
     }
 }
@@ -69,30 +72,30 @@ const USAGE: u64 = 144;
 /// Whether the call takes something from the kernel's queue before it writes to the program's
 /// memory. If the write failed and the call were repeated, it would take the next item, or nothing.
 /// So its memory is moved back first.
-fn takes_first(number: i64, arguments: [u64; 4]) -> bool {
+fn takes_from_queue(number: i64, arguments: [u64; 4]) -> bool {
     let [b, c, d, e] = arguments;
     match number {
         libc::SYS_accept | libc::SYS_accept4 => {
-            used(b, ADDRESS);
-            used(c, 4);
+            move_back(b, ADDRESS);
+            move_back(c, 4);
         }
         libc::SYS_wait4 => {
-            used(b, 4);
-            used(d, USAGE);
+            move_back(b, 4);
+            move_back(d, USAGE);
         }
         libc::SYS_waitid => {
-            used(c, INFO);
-            used(e, USAGE);
+            move_back(c, INFO);
+            move_back(e, USAGE);
         }
-        libc::SYS_rt_sigtimedwait => used(b, INFO),
-        libc::SYS_msgrcv => used(b, c.saturating_add(8)),
+        libc::SYS_rt_sigtimedwait => move_back(b, INFO),
+        libc::SYS_msgrcv => move_back(b, c.saturating_add(8)),
         libc::SYS_mq_timedreceive => {
-            used(b, c);
-            used(d, 4);
+            move_back(b, c);
+            move_back(d, 4);
         }
         libc::SYS_recvmmsg => area::roll_back_all(BY_KERNEL),
-        libc::SYS_setitimer => used(c, 32),
-        libc::SYS_timer_settime => used(d, 32),
+        libc::SYS_setitimer => move_back(c, 32),
+        libc::SYS_timer_settime => move_back(d, 32),
         _ => return false,
     }
     true
@@ -118,7 +121,7 @@ fn leaves_core(signal: u64) -> bool {
 fn other(number: i64, a: u64, b: u64, c: u64) {
     match number {
         libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask => give_up(BY_SIGNALS),
-        libc::SYS_mmap | libc::SYS_mprotect | libc::SYS_pkey_mprotect if hooks::is_code(c) => {
+        libc::SYS_mmap | libc::SYS_mprotect | libc::SYS_pkey_mprotect if pages::is_code(c) => {
             area::roll_back_all(BY_MAPPING);
         }
         libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_madvise => {
@@ -156,14 +159,14 @@ fn confine() {
     shared::confine();
 }
 
-fn makes_a_process(number: i64, a: u64, b: u64) {
+fn before_process(number: i64, a: u64, b: u64) {
     const CLONE_ARGUMENTS: [u64; 3] = [0, 5 * 8, 6 * 8];
     // The new thread's first stack frames lie below the top that `clone` gets.
     const FIRST: u64 = 64 << 10;
     let (flags, at, len) = match number {
         libc::SYS_clone => (a, b.saturating_sub(FIRST), 2 * FIRST),
         libc::SYS_clone3 => {
-            let [flags, stack, len] = CLONE_ARGUMENTS.map(|o| word(a + o).unwrap_or(0));
+            let [flags, stack, len] = CLONE_ARGUMENTS.map(|o| word_in_place(a + o).unwrap_or(0));
             (flags, stack, len)
         }
         _ => (0, 0, 0),
@@ -181,8 +184,8 @@ fn makes_a_process(number: i64, a: u64, b: u64) {
 }
 
 /// A thread waits with this signal mask: handlers that run meanwhile have SIGSEGV blocked.
-fn blocks(mask: u64) {
-    if mask != 0 && word(mask).is_none_or(|mask| mask & BIT != 0) {
+fn on_wait(mask: u64) {
+    if mask != 0 && word_in_place(mask).is_none_or(|mask| mask & BIT != 0) {
         area::roll_back_all(BY_SIGNALS);
     }
 }
@@ -197,12 +200,12 @@ fn futex(call: &Call) {
         return;
     }
     let [has_time, has_other] = pointers_of_futex(operation);
-    used(word, 4);
+    move_back(word, 4);
     if has_time {
-        used(time, 16);
+        move_back(time, 16);
     }
     if has_other {
-        used(other, 4);
+        move_back(other, 4);
     }
 }
 
@@ -226,37 +229,37 @@ const fn pointers_of_futex(operation: i32) -> [bool; 2] {
 }
 
 /// Moves these bytes back, because the kernel will use them.
-fn used(at: u64, len: u64) {
+fn move_back(at: u64, len: u64) {
     if shared::anything_moved() {
         area::roll_back_in(at, len, BY_KERNEL);
     }
 }
 
-/// As [`used`], for the ranges of an array of `iovec`.
-fn all_used(at: u64, count: u64) {
+/// As [`move_back`], for the ranges of an array of `iovec`.
+fn move_back_vectors(at: u64, count: u64) {
     /// The kernel accepts no more vectors.
     const MOST: u64 = 1024;
     if !shared::anything_moved() {
         return;
     }
     for vector in 0..count.min(MOST) {
-        let place = at.wrapping_add(16 * vector);
-        let (Some(start), Some(len)) = (word(place), word(place + 8)) else {
+        let entry = at.wrapping_add(16 * vector);
+        let (Some(start), Some(len)) = (word_in_place(entry), word_in_place(entry + 8)) else {
             return;
         };
         area::roll_back_in(start, len, BY_KERNEL);
     }
 }
 
-/// As [`used`], for a message: its name, vectors and control data.
+/// As [`move_back`], for a message: its name, vectors and control data.
 fn message(at: u64) {
     if !shared::anything_moved() {
         return;
     }
     area::roll_back_in(at, 56, BY_KERNEL);
-    let part = |n: u64| word(at + 8 * n).unwrap_or(0);
+    let part = |n: u64| word_in_place(at + 8 * n).unwrap_or(0);
     area::roll_back_in(part(0), part(1) & 0xffff_ffff, BY_KERNEL);
-    all_used(part(2), part(3));
+    move_back_vectors(part(2), part(3));
     area::roll_back_in(part(4), part(5), BY_KERNEL);
 }
 
@@ -265,7 +268,7 @@ mod tests {
     use super::pointers_of_futex;
 
     #[test]
-    fn only_waits_have_a_time_and_only_those_for_two_a_second_word() {
+    fn futex_operations_have_these_pointers() {
         assert_eq!(pointers_of_futex(libc::FUTEX_WAIT), [true, false]);
         assert_eq!(pointers_of_futex(libc::FUTEX_WAKE), [false, false]);
         assert_eq!(pointers_of_futex(libc::FUTEX_CMP_REQUEUE), [false, true]);

@@ -6,7 +6,7 @@
 
 #![cfg(not(test))]
 
-use crate::attached::word;
+use crate::peek::word_in_place;
 use crate::{area, real, shared};
 use core::ffi::{c_int, c_void};
 use sunder_wire::remap::BY_KERNEL;
@@ -36,7 +36,7 @@ fn all_used(at: *const libc::iovec, count: usize) -> usize {
     let (mut start, mut end) = (at as u64, at as u64 + count * 16);
     for i in 0..count {
         let vector = at as u64 + 16 * i;
-        let (Some(from), Some(len)) = (word(vector), word(vector + 8)) else {
+        let (Some(from), Some(len)) = (word_in_place(vector), word_in_place(vector + 8)) else {
             break;
         };
         start = start.min(from);

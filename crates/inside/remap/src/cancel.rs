@@ -7,7 +7,7 @@ use crate::area;
 use crate::shared::{control, is_confined, withdraw};
 use core::sync::atomic::Ordering::Acquire;
 use sunder_guest::system;
-use sunder_wire::remap::{BELL, BY_SIGNALS, WITHDRAWN};
+use sunder_wire::remap::{BY_SIGNALS, TOOL_SIGNAL, WITHDRAWN};
 
 /// The signal by which the C library cancels threads.
 pub const SIGNAL: u64 = 32;
@@ -31,7 +31,7 @@ pub fn begins(thread: u32) {
     *signal = libc::SIGSEGV as u64;
     *code = u64::from(-1i32 as u32);
     *sender = u64::from(system::process_id());
-    *value = BELL;
+    *value = TOOL_SIGNAL;
     let arguments = [
         system::process_id() as usize,
         thread as usize,

@@ -6,18 +6,13 @@
 //!
 //! Contexts: normal, signal; all in which SIGSEGV is unblocked and the handler is ours.
 
+use crate::context_stacks::{BLOCK, mixed, remember};
 use crate::{area, shared};
 use core::mem::offset_of;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU64, fence};
 use sunder_wire::remap::BY_SIGNALS;
 
-/// Size of the blocks in which stacks are remembered, in bytes.
-const BLOCK: u64 = 16 << 10;
-/// How many blocks can be remembered, a power of two: 128 MiB of stacks.
-const MOST: usize = 8192;
-/// How many places the search for a block covers.
-const FAR: usize = 64;
 /// A longer range is not taken for a stack.
 const LONGEST: u64 = 64 << 20;
 /// If a stack's bounds are not known, so many bytes below and above the point at which a thread
@@ -25,14 +20,12 @@ const LONGEST: u64 = 64 << 20;
 const BELOW: u64 = 256 << 10;
 const ABOVE: u64 = 64 << 10;
 
-/// The remembered blocks by number; none is 0.
-static BLOCKS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 /// Some stacks that are remembered as a whole: start and length of each.
 static STACKS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
 /// The thread sets its signal mask to the one at `mask`, which may belong to a context; if so, its
 /// stack is moved back and remembered. Reads memory by `word`.
-pub fn sets_mask(mask: u64, word: impl Fn(u64) -> Option<u64>) {
+pub fn on_mask_change(mask: u64, word: impl Fn(u64) -> Option<u64>) {
     let Some((start, len)) = stack_of(mask, word) else {
         return;
     };
@@ -54,7 +47,7 @@ pub fn sets_mask(mask: u64, word: impl Fn(u64) -> Option<u64>) {
 
 /// A thread has entered a stack there without a mask change. (Its fault could be handled only
 /// because the thread has a signal stack.)
-pub fn is_entered(stack_pointer: u64) {
+pub fn on_entry(stack_pointer: u64) {
     let from = stack_pointer.saturating_sub(BELOW);
     if !remember(from, BELOW + ABOVE) {
         shared::withdraw();
@@ -97,42 +90,6 @@ fn stack_of(mask: u64, word: impl Fn(u64) -> Option<u64>) -> Option<(u64, u64)> 
     })
 }
 
-fn blocks(start: u64, len: u64) -> impl Iterator<Item = u64> {
-    (start / BLOCK..=start.saturating_add(len.saturating_sub(1)) / BLOCK).map(|b| b + 1)
-}
-
-/// The places in which a block may be remembered.
-fn places(block: u64) -> impl Iterator<Item = &'static AtomicU64> {
-    let first = (mixed(block) >> 51) as usize;
-    (first..first + FAR).filter_map(|place| BLOCKS.get(place % MOST))
-}
-
-/// Remembers a range; returns whether there was room.
-fn remember(start: u64, len: u64) -> bool {
-    blocks(start, len).all(|block| {
-        places(block).any(
-            |place| match place.compare_exchange(0, block, SeqCst, SeqCst) {
-                Ok(_) => true,
-                Err(there) => there == block,
-            },
-        )
-    })
-}
-
-/// Whether a part of a remembered stack lies in the range.
-pub fn any_in(start: u64, len: u64) -> bool {
-    fence(SeqCst);
-    blocks(start, len).any(|block| {
-        let there = places(block).map(|place| place.load(SeqCst));
-        there.take_while(|&b| b != 0).any(|b| b == block)
-    })
-}
-
-/// Mixes a number so that the upper bits depend on all of them.
-const fn mixed(number: u64) -> u64 {
-    (number ^ number >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,7 +110,7 @@ mod tests {
     const CONTROL: u64 = 0x1c0;
 
     #[test]
-    fn contexts_are_what_the_c_librarys_code_takes_for_them() {
+    fn the_stack_of_a_context_is_found() {
         assert_eq!(MASK, 0x128);
         let (at, copy) = (0x10000, 0x20000);
         let words = [
@@ -175,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_of_other_kinds_are_none() {
+    fn a_mask_outside_a_context_has_no_stack() {
         let at = 0x10000;
         assert_eq!(stack_of(at + MASK, memory(&[])), None);
         assert_eq!(stack_of(8, memory(&[])), None, "too low");
@@ -198,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_unknown_stack_what_is_around_the_pointer_is_taken() {
+    fn a_stack_of_unknown_size_surrounds_its_pointer() {
         let (at, rsp) = (0x10000, 0x7f00_0012_3458);
         let words = [
             (at + POINTS, at + OWN),
@@ -209,23 +166,5 @@ mod tests {
         ];
         let (start, len) = stack_of(at + MASK, memory(&words)).expect("a context");
         assert!(start + 200_000 < rsp && rsp + 30_000 < start + len);
-    }
-
-    #[test]
-    fn what_was_entered_is_remembered() {
-        let start = 0x7000_0000_0000;
-        assert!(!any_in(start, 4096));
-        assert!(remember(start + 100, 40_000));
-        for (at, wanted) in [(0, true), (32_768, true), (49_152, false), (65_536, false)] {
-            assert_eq!(any_in(start + at, 4096), wanted, "{at}");
-        }
-        assert!(!any_in(start - 4096, 4096));
-        assert!(any_in(start - 4096, 8192));
-        // Many stacks.
-        for stack in 0..1000 {
-            assert!(remember(start + stack * 65_536, 65_536));
-        }
-        assert!((0..1000).all(|stack| any_in(start + stack * 65_536, 65_536)));
-        assert!(!any_in(start + 1000 * 65_536, 65_536));
     }
 }

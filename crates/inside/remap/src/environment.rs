@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_ours_goes() {
+    fn only_our_entries_are_removed() {
         let ours = "SUNDER_REMAP=/m.so,/c";
         for (given, wanted) in [
             (

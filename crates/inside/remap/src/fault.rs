@@ -4,16 +4,17 @@
 //! Contexts: signal.
 
 use crate::ask::{Answer, ask};
-use crate::lookup::{self, General};
-use crate::shared::{self, areas, control};
+use crate::lookup::{self, show_original};
+use crate::registers::{general, ip, set_ip, stack_pointer};
+use crate::shared::{self, control};
 use crate::{area, cancel, contexts, interrupted, peek, program};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_guest::system;
 use sunder_wire::remap::{
-    ACTIVE, APPLY, APPLY_AGAIN, APPLYING, AREA_BYTES, Area, BELL, BY_FAULTS, BY_INSTRUCTION,
-    BY_SIGNALS, BY_SILENCE, BY_TOOL, Control, FREE, ROLL_BACK, ROLLED_BACK, ROLLING_BACK,
+    ACTIVE, APPLY, APPLY_AGAIN, APPLYING, AREA_BYTES, Area, BY_FAULTS, BY_INSTRUCTION, BY_SIGNALS,
+    BY_SILENCE, BY_TOOL, Control, FREE, ROLL_BACK, ROLLED_BACK, ROLLING_BACK, TOOL_SIGNAL,
 };
 
 /// Faults are counted in windows of so many ns.
@@ -21,26 +22,6 @@ const WINDOW: u64 = 50_000_000;
 /// With more faults in one window, an area is moved back: a fault takes about 3 us, so these take
 /// about a tenth of a CPU, more than moving the bytes can save.
 const MOST_FAULTS: u64 = 1500;
-
-/// The places of the registers in a context, in the order of their numbers.
-const ORDER: [c_int; 16] = [
-    libc::REG_RAX,
-    libc::REG_RCX,
-    libc::REG_RDX,
-    libc::REG_RBX,
-    libc::REG_RSP,
-    libc::REG_RBP,
-    libc::REG_RSI,
-    libc::REG_RDI,
-    libc::REG_R8,
-    libc::REG_R9,
-    libc::REG_R10,
-    libc::REG_R11,
-    libc::REG_R12,
-    libc::REG_R13,
-    libc::REG_R14,
-    libc::REG_R15,
-];
 
 /// `si_code` of signals that a process has queued.
 const QUEUED: c_int = -1;
@@ -83,11 +64,11 @@ unsafe extern "C" fn decide(
     // SAFETY: the kernel passes valid pointers to both.
     let (about, state) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
     // SAFETY: a queued signal has a value.
-    if about.si_code == QUEUED && unsafe { about.si_value().sival_ptr } as u64 == BELL {
+    if about.si_code == QUEUED && unsafe { about.si_value().sival_ptr } as u64 == TOOL_SIGNAL {
         // A bell that arrives after the program has confined itself needs no work.
         if !shared::is_confined() {
-            bell();
-            interrupted::begin_anew(state, program_handles);
+            on_bell();
+            interrupted::restart(state, program_handles);
         }
         if cancel::has_begun() {
             show_original(state);
@@ -102,50 +83,6 @@ unsafe extern "C" fn decide(
     unsafe { program::deliver(signal, info, context) }
 }
 
-pub fn ip(state: &libc::ucontext_t) -> u64 {
-    state
-        .uc_mcontext
-        .gregs
-        .get(libc::REG_RIP as usize)
-        .map_or(0, |&ip| ip as u64)
-}
-
-pub fn go(state: &mut libc::ucontext_t, to: u64) {
-    if let Some(ip) = state.uc_mcontext.gregs.get_mut(libc::REG_RIP as usize) {
-        *ip = to as i64;
-    }
-}
-
-fn general(state: &libc::ucontext_t) -> General {
-    ORDER.map(|place| {
-        let value = state.uc_mcontext.gregs.get(place as usize);
-        value.map_or(0, |&v| v as u64)
-    })
-}
-
-/// The original instruction for `ip`, and whether the thread is in a copy of it.
-fn place(ip: u64) -> (u64, bool) {
-    for area in areas() {
-        match lookup::original(area, ip) {
-            Some(Some(original)) => return (original, true),
-            // No instruction begins at this address, so no thread can be there.
-            Some(None) => return (ip, true),
-            None => {}
-        }
-    }
-    (ip, false)
-}
-
-/// If the thread is in a copy, changes its instruction pointer to the original, where it also
-/// continues. The registers are the same in both.
-pub fn show_original(state: &mut libc::ucontext_t) {
-    let here = ip(state);
-    let (original, copied) = place(here);
-    if copied && original != here {
-        go(state, original);
-    }
-}
-
 #[cfg(all(feature = "preloaded", not(test)))]
 fn program_handles(signals: u64) -> bool {
     crate::signals::handles(signals)
@@ -158,7 +95,7 @@ fn program_handles(_signals: u64) -> bool {
 }
 
 /// Does what the tool asks for.
-fn bell() {
+fn on_bell() {
     interrupted::count();
     let Some(control) = control() else { return };
     for (number, area) in control.areas.iter().enumerate() {
@@ -190,12 +127,12 @@ fn redirect(about: &libc::siginfo_t, state: &mut libc::ucontext_t) -> bool {
             continue;
         }
         if matches!(area.state.load(Acquire), APPLYING | ACTIVE | ROLLING_BACK) {
-            return send_on(control, number as u32, area, address, on_page, state);
+            return redirect_in(control, number as u32, area, address, on_page, state);
         }
         past = past.or(Some((number as u32, area, on_page)));
     }
     past.is_some_and(|(number, area, on_page)| {
-        send_on(control, number, area, address, on_page, state)
+        redirect_in(control, number, area, address, on_page, state)
     })
 }
 
@@ -203,7 +140,7 @@ const fn within(address: u64, start: u64, len: u64) -> bool {
     address.wrapping_sub(start) < len
 }
 
-fn send_on(
+fn redirect_in(
     control: &Control,
     number: u32,
     area: &Area,
@@ -211,9 +148,9 @@ fn send_on(
     on_page: bool,
     state: &mut libc::ucontext_t,
 ) -> bool {
-    let (here, copied) = place(ip(state));
+    let (here, copied) = lookup::original(ip(state));
     // The thread continues at the original unless the code below finds a better place.
-    go(state, here);
+    set_ip(state, here);
     loop {
         let now = area.state.load(Acquire);
         match now {
@@ -221,7 +158,7 @@ fn send_on(
             ACTIVE => break,
             // The bytes are back in their place. If the thread faults there again, the program
             // itself may not access the page, and repeating would never end.
-            _ => return copied || on_page && !faulted_before(here, address, stack(state)),
+            _ => return copied || on_page && !faulted_before(here, address, stack_pointer(state)),
         }
     }
     if !on_page {
@@ -239,20 +176,20 @@ fn send_on(
         return true;
     }
     let general = general(state);
-    let stack = stack(state);
+    let stack = stack_pointer(state);
     if within(stack, area.page.load(Relaxed), area.len.load(Relaxed)) {
-        contexts::is_entered(stack);
+        contexts::on_entry(stack);
         area::roll_back(area, BY_SIGNALS);
         return true;
     }
     if let Some(target) = lookup::find(control, number, here, &general, copied) {
-        go(state, target);
+        set_ip(state, target);
         return true;
     }
     area.asked.fetch_add(1, Relaxed);
     match ask(control, number, here, address, &general) {
         // The area may have been moved back meanwhile; the copy then faults and gets here again.
-        Answer::Go(target) => go(state, target),
+        Answer::Go(target) => set_ip(state, target),
         Answer::No => {
             area.culprit.store(here, Relaxed);
             area::roll_back(area, BY_INSTRUCTION);
@@ -262,24 +199,19 @@ fn send_on(
     true
 }
 
-fn stack(state: &libc::ucontext_t) -> u64 {
-    let [_, _, _, _, pointer, ..] = general(state);
-    pointer
-}
-
 /// Whether this thread (identified by its stack) faulted at the same instruction and page before,
 /// with no move begun since. Then the fault is the program's own, because all bytes are in their
 /// place. A late fault, from an access before the bytes were back, comes once for each page and
 /// each move: a page may be in several areas, each moved back at some time, and an instruction may
 /// access pages of several areas while they are moved back one after another.
 fn faulted_before(here: u64, address: u64, stack: u64) -> bool {
-    const PLACES: usize = 64;
-    static LATE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+    const ENTRIES: usize = 64;
+    static LATE: [AtomicU64; ENTRIES] = [const { AtomicU64::new(0) }; ENTRIES];
     let page = (address >> 12).rotate_left(29);
     let which = u64::from(shared::moves()).rotate_left(17);
     let this = stack.rotate_left(43) ^ here ^ page ^ which;
-    LATE.get((stack >> 12) as usize % PLACES)
-        .is_some_and(|place| place.swap(this, Relaxed) == this)
+    LATE.get((stack >> 12) as usize % ENTRIES)
+        .is_some_and(|entry| entry.swap(this, Relaxed) == this)
 }
 
 fn too_many(area: &Area) -> bool {
@@ -293,13 +225,6 @@ fn too_many(area: &Area) -> bool {
     area.window_faults.fetch_add(1, Relaxed) >= MOST_FAULTS
 }
 
-/// Writes the reason and ends the program by an abort.
-pub fn end(why: &[u8]) -> ! {
-    system::write(2, why);
-    // SAFETY: `abort` takes no arguments.
-    unsafe { libc::abort() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::faulted_before;
@@ -308,7 +233,7 @@ mod tests {
     /// A page may be in several areas, each moved back at some time. A thread's second late fault
     /// differs from a fault of the program's own in that something was moved since.
     #[test]
-    fn a_late_fault_comes_once_for_each_move() {
+    fn one_late_fault_is_accepted_for_each_move() {
         const STACK: u64 = 0x7fff_0000_1000;
         const PAGE: u64 = 0x7f12_3456_7000;
         let _alone = shared::COUNTING.lock();

@@ -4,11 +4,11 @@
 //!
 //! Contexts: normal, signal.
 
-use crate::fault::show_original;
+use crate::lookup::show_original;
 use crate::program::BIT;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU64, AtomicUsize};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use sunder_guest::system::{self, Action};
 
 const SIGNALS: usize = 65;
@@ -29,6 +29,19 @@ static KEPT: [Kept; SIGNALS] = [const {
         mask: AtomicU64::new(0),
     }
 }; SIGNALS];
+
+/// Whether the kernel has our handlers in place of the program's.
+static IN_KERNEL: AtomicBool = AtomicBool::new(false);
+
+/// See [`IN_KERNEL`].
+pub fn are_in_kernel() -> bool {
+    IN_KERNEL.load(Acquire)
+}
+
+/// See [`IN_KERNEL`].
+pub fn set_in_kernel(ours: bool) {
+    IN_KERNEL.store(ours, SeqCst);
+}
 
 /// The action that the program last set with a handler.
 pub fn get(signal: usize) -> Action {
@@ -87,7 +100,7 @@ pub fn is_ours(action: &Action) -> bool {
 }
 
 /// Sets an action in the kernel; returns whether the kernel accepted it.
-pub fn tell(signal: usize, action: &Action) -> bool {
+pub fn install(signal: usize, action: &Action) -> bool {
     // SAFETY: the action's handler is the program's or ours.
     unsafe { system::set_action(signal, action) == 0 }
 }

@@ -1,8 +1,10 @@
 //! What the hooks of the C library's kernel calls do. Contexts: all.
 
-use crate::{area, attached, shared};
+use crate::pages::is_code;
+use crate::repeat::repeat;
+use crate::{area, shared, signal_calls};
 use sunder_hooks::{Call, Hooks};
-use sunder_wire::remap::{BY_KERNEL, BY_MAPPING};
+use sunder_wire::remap::BY_MAPPING;
 
 /// The two hooks.
 pub const HOOKS: Hooks = Hooks { instead, failed };
@@ -13,13 +15,13 @@ const LARGEST_HEAP: u64 = 1 << 38;
 /// Runs in place of a call that changes the address space: bytes of the pages that it affects are
 /// moved back first.
 unsafe extern "C" fn instead(call: &mut Call) {
-    if attached::is_about_signals(call.number) {
+    if signal_calls::is_about_signals(call.number) {
         // SAFETY: the program's own call, with its own arguments.
-        return unsafe { attached::instead(call) };
+        return unsafe { signal_calls::instead(call) };
     }
-    if attached::is_a_transfer(call.number) {
+    if signal_calls::is_a_transfer(call.number) {
         // SAFETY: the program's own call, with its own arguments.
-        return unsafe { attached::transfer(call) };
+        return unsafe { signal_calls::transfer(call) };
     }
     // Bytes that are moved back must not be moved again before the call has returned.
     let hold = shared::Hold::new();
@@ -48,11 +50,6 @@ unsafe extern "C" fn instead(call: &mut Call) {
     drop(hold);
 }
 
-/// Whether memory with these rights can be executed.
-pub const fn is_code(rights: u64) -> bool {
-    rights & libc::PROT_EXEC as u64 != 0
-}
-
 /// Runs after a call that could not access its memory: if any bytes have moved, they are moved
 /// back, and the call is made again.
 unsafe extern "C" fn failed(call: &mut Call) {
@@ -60,26 +57,5 @@ unsafe extern "C" fn failed(call: &mut Call) {
         return;
     }
     // SAFETY: the caller upholds this function's contract.
-    unsafe { again(call) };
-}
-
-/// Repeats a call that failed with `EFAULT`, if moved bytes may be the reason.
-///
-/// # Safety
-/// `call` is the program's own call, which has just failed with `EFAULT`.
-pub unsafe fn again(call: &mut Call) {
-    // Another thread may have moved them back since the call failed.
-    if shared::areas().next().is_none() {
-        return;
-    }
-    loop {
-        let moves = shared::moves();
-        area::roll_back_all(BY_KERNEL);
-        // SAFETY: the program's own call, with its own arguments.
-        unsafe { call.make() };
-        // The bytes may have been moved again meanwhile.
-        if call.result != -(libc::EFAULT as isize) || shared::moves() == moves {
-            return;
-        }
-    }
+    unsafe { repeat(call) };
 }

@@ -77,7 +77,7 @@ pub fn is_ended_by_us(number: i64, result: isize, before: u64) -> bool {
 /// If the thread has just returned from a call that was ended early, changes its state so that it
 /// makes the call again. `waiting` says whether a handler of the program's runs next: then the call
 /// would have ended natively, too.
-pub fn begin_anew(state: &mut libc::ucontext_t, waiting: impl FnOnce(u64) -> bool) {
+pub fn restart(state: &mut libc::ucontext_t, waiting: impl FnOnce(u64) -> bool) {
     let registers = &mut state.uc_mcontext.gregs;
     let (Some(&result), Some(&next)) = (
         registers.get(libc::REG_RAX as usize),
@@ -97,11 +97,11 @@ pub fn begin_anew(state: &mut libc::ucontext_t, waiting: impl FnOnce(u64) -> boo
         return;
     }
     // The kernel call's instruction is two bytes long and leaves all arguments unchanged.
-    for (place, value) in [
+    for (index, value) in [
         (libc::REG_RAX, i64::from(number)),
         (libc::REG_RIP, next - 2),
     ] {
-        if let Some(register) = registers.get_mut(place as usize) {
+        if let Some(register) = registers.get_mut(index as usize) {
             *register = value;
         }
     }

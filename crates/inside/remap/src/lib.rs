@@ -9,17 +9,21 @@
 //!   every access to moved bytes then faults and waits.
 //! - [`fault`] is the handler of those faults: it looks up where the thread continues, asks the
 //!   tool, or moves the bytes back.
+//! - [`lookup`] finds an instruction's copy, and a copy's original.
 //! - [`interrupted`] restarts kernel calls that the tool's signal has ended early.
 //! - [`hooks`] handles the kernel calls of the C library: a call that fails because its memory was
-//!   moved is repeated.
-//! - [`contexts`] notices when threads switch to stacks that the program made itself.
+//!   moved is repeated ([`repeat`]).
+//! - [`contexts`] notices when threads switch to stacks that the program made itself, which
+//!   [`context_stacks`] remembers; [`stacks`] remembers signal stacks.
+//! - [`process`] says whether the library is in use in the calling process.
 //! - [`cancel`] prevents that a thread is cancelled in a copy of code.
 //! - [`signals`], [`calls`], [`takes`] and [`spawn`] are functions that the program calls instead
 //!   of the C library's, so that its own handlers, its reads and writes and its children behave as
 //!   natively.
 //!
-//! In a program that was already running, nothing is interposed; there [`attached`] and [`before`]
-//! handle the kernel calls behind those functions. The library that the tool puts there is built
+//! In a program that was already running, nothing is interposed; there [`before`] and
+//! [`signal_calls`] handle the kernel calls behind those functions, and [`attached`] has what the
+//! tool calls. The library that the tool puts there is built
 //! without them (feature `preloaded`), and without what would waste memory in the program: the
 //! standard library and unwinding tables.
 //!
@@ -48,6 +52,7 @@ mod calls;
 mod cancel;
 #[cfg(feature = "preloaded")]
 mod clocks;
+mod context_stacks;
 mod contexts;
 #[cfg(feature = "preloaded")]
 mod environment;
@@ -60,10 +65,14 @@ mod pages;
 mod peek;
 #[cfg(not(feature = "preloaded"))]
 mod plain;
+mod process;
 mod program;
 #[cfg(feature = "preloaded")]
 mod real;
+mod registers;
+mod repeat;
 mod shared;
+mod signal_calls;
 #[cfg(feature = "preloaded")]
 mod signals;
 #[cfg(feature = "preloaded")]

@@ -1,27 +1,49 @@
 //! Which copy stands for an instruction, and which instruction a copy stands for.
 //! Contexts: signal.
 
+use crate::registers::{General, ip, set_ip};
+use crate::shared::areas;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_wire::remap::{Area, CACHE, CONDITIONS, Condition, Control, ENTRIES, STACK, bucket};
 
-/// General registers by number.
-pub type General = [u64; 16];
-
 /// The original of an instruction in the area's code; `None` if `ip` is not in the code, and
 /// `Some(None)` if it is there but at no instruction of a copy.
-pub fn original(area: &Area, ip: u64) -> Option<Option<u64>> {
+fn original_in(area: &Area, ip: u64) -> Option<Option<u64>> {
     let offset = ip.wrapping_sub(area.code.load(Relaxed));
     if offset >= CACHE {
         return None;
     }
     let count = area.resume_count.load(Acquire) as usize;
     let known = area.resumes.get(..count)?;
-    let place = known.partition_point(|r| r.offset.load(Relaxed) < offset);
+    let index = known.partition_point(|r| r.offset.load(Relaxed) < offset);
     let found = known
-        .get(place)
+        .get(index)
         .filter(|r| r.offset.load(Relaxed) == offset)
         .map(|r| r.original.load(Relaxed));
     Some(found)
+}
+
+/// The original instruction for `ip`, and whether the thread is in a copy of it.
+pub fn original(ip: u64) -> (u64, bool) {
+    for area in areas() {
+        match original_in(area, ip) {
+            Some(Some(original)) => return (original, true),
+            // No instruction begins at this address, so no thread can be there.
+            Some(None) => return (ip, true),
+            None => {}
+        }
+    }
+    (ip, false)
+}
+
+/// If the thread is in a copy, changes its instruction pointer to the original, where it also
+/// continues. The registers are the same in both.
+pub fn show_original(state: &mut libc::ucontext_t) {
+    let here = ip(state);
+    let (original, copied) = original(here);
+    if copied && original != here {
+        set_ip(state, original);
+    }
 }
 
 /// The address at which a thread continues that can't execute `ip`. `only_alone` excludes copies of

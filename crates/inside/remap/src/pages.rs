@@ -70,3 +70,8 @@ unsafe fn move_to(from: u64, old: u64, new: u64, to: u64, flags: i32) -> bool {
     // SAFETY: the caller upholds this function's contract.
     unsafe { system::remap(from, old as usize, new as usize, flags, to) == to as isize }
 }
+
+/// Whether memory with these rights can be executed.
+pub const fn is_code(rights: u64) -> bool {
+    rights & libc::PROT_EXEC as u64 != 0
+}

@@ -4,23 +4,25 @@
 //!
 //! Contexts: all in which SIGSEGV is unblocked.
 
-use crate::fault::{go, ip};
+use crate::area;
+use crate::registers::{ip, set_ip};
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use sunder_guest::system;
+use sunder_wire::remap::BY_KERNEL;
 
 /// Set when the handler of SIGSEGV is about to be the program's again; the kernel then checks each
 /// access.
 static CLOSED: AtomicBool = AtomicBool::new(cfg!(not(test)));
 /// The number of threads in an access that may fault.
-static LOOKING: AtomicU32 = AtomicU32::new(0);
+static ACCESSES: AtomicU32 = AtomicU32::new(0);
 
 /// Reads a word; 0 if that worked. Faults at its first instruction only.
 ///
 /// # Safety
 /// `to` may be written to.
 #[unsafe(naked)]
-unsafe extern "C" fn get(at: u64, to: *mut u64) -> u64 {
+unsafe extern "C" fn read(at: u64, to: *mut u64) -> u64 {
     core::arch::naked_asm!("mov rax, [rdi]", "mov [rsi], rax", "xor eax, eax", "ret",)
 }
 
@@ -29,13 +31,13 @@ unsafe extern "C" fn get(at: u64, to: *mut u64) -> u64 {
 /// # Safety
 /// If `at` is writable, all code that reads it accepts the new value.
 #[unsafe(naked)]
-unsafe extern "C" fn put(at: u64, value: u64) -> u64 {
+unsafe extern "C" fn write(at: u64, value: u64) -> u64 {
     core::arch::naked_asm!("mov [rdi], rsi", "xor eax, eax", "ret")
 }
 
 /// Both functions continue here after a fault.
 #[unsafe(naked)]
-unsafe extern "C" fn no() -> u64 {
+unsafe extern "C" fn failure() -> u64 {
     core::arch::naked_asm!("mov eax, 1", "ret")
 }
 
@@ -46,7 +48,7 @@ pub fn close() {
     const TRIES: u32 = 10_000;
     CLOSED.store(true, SeqCst);
     for _ in 0..TRIES {
-        if LOOKING.load(SeqCst) == 0 {
+        if ACCESSES.load(SeqCst) == 0 {
             return;
         }
         system::give_way();
@@ -60,13 +62,13 @@ pub fn open() {
 
 /// Calls `by_fault` if faults can be caught now, else `else_by`.
 fn by_fault<T>(by_fault: impl FnOnce() -> T, else_by: impl FnOnce() -> T) -> T {
-    LOOKING.fetch_add(1, SeqCst);
+    ACCESSES.fetch_add(1, SeqCst);
     let result = if CLOSED.load(SeqCst) {
         else_by()
     } else {
         by_fault()
     };
-    LOOKING.fetch_sub(1, SeqCst);
+    ACCESSES.fetch_sub(1, SeqCst);
     result
 }
 
@@ -83,13 +85,21 @@ fn transfer(number: i64, ours: *mut u64, at: u64) -> bool {
 
 /// The word at `at`; `None` if it can't be read.
 pub fn word(at: u64) -> Option<u64> {
-    let (mut value, mut read) = (0, 0);
+    let (mut value, mut copy) = (0, 0);
     let done = by_fault(
         // SAFETY: the target is a local word.
-        || unsafe { get(at, &raw mut value) == 0 },
-        || transfer(libc::SYS_process_vm_readv, &raw mut read, at),
+        || unsafe { read(at, &raw mut value) == 0 },
+        || transfer(libc::SYS_process_vm_readv, &raw mut copy, at),
     );
-    done.then_some(value | read)
+    done.then_some(value | copy)
+}
+
+/// Reads a word of the program's, moving its bytes back if they are away.
+pub fn word_in_place(at: u64) -> Option<u64> {
+    word(at).or_else(|| {
+        area::roll_back_in(at, 8, BY_KERNEL);
+        word(at)
+    })
 }
 
 /// Writes the word at `at`; returns whether that worked.
@@ -100,7 +110,7 @@ pub unsafe fn set_word(at: u64, value: u64) -> bool {
     let mut copy = value;
     by_fault(
         // SAFETY: the caller upholds this function's contract.
-        || unsafe { put(at, value) == 0 },
+        || unsafe { write(at, value) == 0 },
         || transfer(libc::SYS_process_vm_writev, &raw mut copy, at),
     )
 }
@@ -109,9 +119,9 @@ pub unsafe fn set_word(at: u64, value: u64) -> bool {
 /// it did not.
 pub fn failed(state: &mut libc::ucontext_t) -> bool {
     let here = ip(state);
-    let ours = here == get as *const () as u64 || here == put as *const () as u64;
+    let ours = here == read as *const () as u64 || here == write as *const () as u64;
     if ours {
-        go(state, no as *const () as u64);
+        set_ip(state, failure as *const () as u64);
     }
     ours
 }
@@ -122,7 +132,7 @@ mod tests {
 
     /// While SIGSEGV is given back to the program, accesses still work, but through the kernel.
     #[test]
-    fn when_it_is_closed_the_kernel_looks() {
+    fn the_kernel_accesses_memory_after_close() {
         const NOWHERE: u64 = 16;
         let mut place = 7u64;
         let at = &raw mut place as u64;

@@ -6,7 +6,7 @@ use crate::area;
 use crate::shared;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use sunder_guest::system::{self, Action};
 use sunder_wire::remap::BY_DEATH;
 
@@ -18,6 +18,19 @@ static RESTORER: AtomicUsize = AtomicUsize::new(0);
 
 /// The bit of SIGSEGV in a mask.
 pub const BIT: u64 = 1 << (libc::SIGSEGV - 1);
+
+/// Whether the constructor has installed our handler in place of the program's.
+static REPLACED: AtomicBool = AtomicBool::new(false);
+
+/// See [`REPLACED`].
+pub fn is_replaced() -> bool {
+    REPLACED.load(Acquire)
+}
+
+/// See [`REPLACED`].
+pub fn set_replaced() {
+    REPLACED.store(true, Release);
+}
 
 /// Keeps the program's action.
 pub fn set(action: &libc::sigaction) {

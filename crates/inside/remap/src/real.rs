@@ -15,7 +15,7 @@ type Set = *const libc::sigset_t;
 type Strings = *const *mut c_char;
 
 sunder_guest::functions! {
-    all find_all;
+    all look_up_all;
     sigaction: fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
     pthread_sigmask: fn(c_int, Set, *mut libc::sigset_t) -> c_int;
     pthread_cancel: fn(libc::pthread_t) -> c_int;

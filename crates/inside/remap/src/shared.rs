@@ -160,29 +160,29 @@ mod in_use {
     use core::sync::atomic::AtomicU64;
     use core::sync::atomic::Ordering::SeqCst;
 
-    const PLACES: usize = 64;
+    const ENTRIES: usize = 64;
 
-    static START: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
-    static END: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+    static START: [AtomicU64; ENTRIES] = [const { AtomicU64::new(0) }; ENTRIES];
+    static END: [AtomicU64; ENTRIES] = [const { AtomicU64::new(0) }; ENTRIES];
     /// The number of calls for which no entry was free.
     static OTHERS: AtomicU64 = AtomicU64::new(0);
 
     pub fn begin(start: u64, len: u64) -> usize {
         // An entry is first claimed for all addresses and then narrowed.
         let free = |e: &AtomicU64| e.compare_exchange(0, u64::MAX, SeqCst, SeqCst).is_ok();
-        let Some(place) = END.iter().position(free) else {
+        let Some(index) = END.iter().position(free) else {
             OTHERS.fetch_add(1, SeqCst);
-            return PLACES;
+            return ENTRIES;
         };
-        if let (Some(from), Some(to)) = (START.get(place), END.get(place)) {
+        if let (Some(from), Some(to)) = (START.get(index), END.get(index)) {
             from.store(start, SeqCst);
             to.store(start.saturating_add(len).max(1), SeqCst);
         }
-        place
+        index
     }
 
-    pub fn end(place: usize) {
-        match (START.get(place), END.get(place)) {
+    pub fn end(index: usize) {
+        match (START.get(index), END.get(index)) {
             (Some(from), Some(to)) => {
                 from.store(0, SeqCst);
                 to.store(0, SeqCst);

@@ -8,7 +8,7 @@
 
 use crate::program::{self, BIT};
 use crate::shared::Hold;
-use crate::{area, real, shared, stacks};
+use crate::{area, process, real, shared, stacks};
 use core::ffi::{c_int, c_void};
 use sunder_wire::remap::{BY_KERNEL, BY_SIGNALS};
 
@@ -53,7 +53,7 @@ pub unsafe extern "C-unwind" fn sigaction(
     old: *mut libc::sigaction,
 ) -> c_int {
     // The child of a `vfork` has signal actions of its own.
-    if signal == libc::SIGSEGV && crate::start::is_ours() && !crate::attached::is_guest() {
+    if signal == libc::SIGSEGV && program::is_replaced() && !process::is_guest() {
         let before = program::get();
         // SAFETY: the caller passes null or valid actions, as the C library demands.
         unsafe {
@@ -69,7 +69,7 @@ pub unsafe extern "C-unwind" fn sigaction(
     let Some(real) = real::sigaction() else {
         return fails();
     };
-    if !crate::start::is_ours() {
+    if !program::is_replaced() {
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(signal, new, old) };
     }
@@ -150,7 +150,7 @@ mod handlers {
         // SAFETY: the kernel passes a valid context. The program installed this handler for the
         // signal, and a handler with fewer parameters ignores the other arguments.
         unsafe {
-            crate::fault::show_original(&mut *context.cast::<libc::ucontext_t>());
+            crate::lookup::show_original(&mut *context.cast::<libc::ucontext_t>());
             let handler: unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
                 core::mem::transmute(handler);
             handler(signal, info, context);

@@ -7,7 +7,7 @@
 #![cfg(not(test))]
 
 use crate::shared::Hold;
-use crate::{area, attached, real, shared};
+use crate::{area, process, real, shared};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use sunder_wire::remap::{BY_FORK, BY_MAPPING};
 
@@ -18,7 +18,7 @@ type Strings = *const *mut c_char;
 fn prepare() -> Option<Hold> {
     // After the program has confined itself, nothing is moved and this library makes no kernel
     // calls.
-    if shared::is_confined() || attached::is_guest() {
+    if shared::is_confined() || process::is_guest() {
         return None;
     }
     let hold = Hold::new();

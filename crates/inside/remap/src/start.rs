@@ -3,12 +3,12 @@
 //! Context: normal, before `main`, one thread.
 
 use crate::shared::{Hold, control, set_control};
-use crate::{area, attached, environment, fault, hooks, peek, program, real};
+use crate::{area, environment, fault, hooks, peek, process, program, real};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use sunder_guest::system;
 use sunder_wire::remap::{BY_FORK, Control, MAGIC, NO_HOOKS, NOT_LOADED, READY, TOTAL, VERSION};
 
@@ -30,14 +30,6 @@ unsafe impl Sync for Kept {}
 static KEPT: Kept = Kept {
     hold: UnsafeCell::new(MaybeUninit::uninit()),
 };
-/// Whether the kernel has our handler of SIGSEGV.
-static OURS: AtomicBool = AtomicBool::new(false);
-
-/// Whether the kernel has our handler of SIGSEGV.
-pub fn is_ours() -> bool {
-    OURS.load(Ordering::Acquire)
-}
-
 extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, strings: *mut *mut c_char) {
     // SAFETY: the dynamic linker passes the environment, which ends with null.
     let Some(value) = (unsafe { environment::find(strings) }) else {
@@ -121,8 +113,8 @@ fn begin(mapped: *mut Control, plan: *const u8, bytes: usize) {
     if first.is_err() || shared.process.load(Ordering::Relaxed) != process {
         return;
     }
-    real::find_all();
-    attached::is_this();
+    real::look_up_all();
+    process::record();
     // SAFETY: so many bytes are mapped, and stay mapped while they are read.
     let plan = unsafe { core::slice::from_raw_parts(plan, bytes) };
     // SAFETY: constructors run before there are other threads.
@@ -131,7 +123,7 @@ fn begin(mapped: *mut Control, plan: *const u8, bytes: usize) {
     }
     // SAFETY: the mapping is never removed.
     unsafe { sunder_hooks::remember(plan) };
-    if !take_signal() {
+    if !install_handler() {
         return;
     }
     peek::open();
@@ -147,7 +139,7 @@ fn begin(mapped: *mut Control, plan: *const u8, bytes: usize) {
 }
 
 /// Installs our handler of SIGSEGV over the program's action.
-fn take_signal() -> bool {
+fn install_handler() -> bool {
     let Some(real) = real::sigaction() else {
         return false;
     };
@@ -166,7 +158,7 @@ fn take_signal() -> bool {
         }
     }
     program::set(&old);
-    OURS.store(true, Ordering::Release);
+    program::set_replaced();
     // If the process was started with the signal blocked, a fault would end it.
     system::set_mask(libc::SIG_UNBLOCK, program::BIT);
     true

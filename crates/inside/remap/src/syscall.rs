@@ -4,7 +4,7 @@
 
 #![cfg(not(test))]
 
-use crate::{area, hooks, interrupted, real, shared};
+use crate::{area, interrupted, pages, real, shared};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_guest::system;
@@ -57,7 +57,7 @@ extern "C" fn before(number: c_long, a: usize, b: usize, c: usize) -> usize {
             area::roll_back_all(BY_KERNEL);
             0
         }
-        libc::SYS_mmap | libc::SYS_mprotect if hooks::is_code(c as u64) => {
+        libc::SYS_mmap | libc::SYS_mprotect if pages::is_code(c as u64) => {
             area::roll_back_all(BY_MAPPING);
             0
         }

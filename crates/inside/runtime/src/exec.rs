@@ -4,9 +4,9 @@
 //! If children are followed, so do the programs that they execute. Contexts: normal, post-fork;
 //! also in a vforked child, which has its parent's memory.
 //!
-//! Other functions that execute programs are in [`crate::raw`]. System calls that the program makes
-//! itself are not seen, nor are `system` and `popen`, which call the C library's own functions; a
-//! program that is started in this way is not recorded.
+//! Other functions that execute programs are in [`crate::syscall`]. System calls that the program
+//! makes itself are not seen, nor are `system` and `popen`, which call the C library's own
+//! functions; a program that is started in this way is not recorded.
 
 #![cfg(not(test))]
 

@@ -5,7 +5,7 @@
 //! A failure here only loses the names of one image's heap objects. A process that has confined
 //! itself (seccomp) is left alone, because a system call that its filter does not know may end it.
 
-use crate::{local, state, thread};
+use crate::{local, segment, state, tables, thread};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use sunder_guest::system;
@@ -102,25 +102,25 @@ fn claim(registry: RegistryView, origin: u32, epoch: u32) -> Option<View> {
         return None;
     }
     let image = registry.claim()?;
-    let place = registry.entry(image);
+    let entry = registry.entry(image);
     let tool = header.tool.load(Ordering::Relaxed);
-    let path = descriptor_path(tool, place.descriptor.load(Ordering::Relaxed));
+    let path = descriptor_path(tool, entry.descriptor.load(Ordering::Relaxed));
     // SAFETY: the path ends with a zero byte.
     let view =
         unsafe { system::open(libc::AT_FDCWD, path.as_ptr(), libc::O_RDWR) }.and_then(|fd| {
-            let view = crate::start::map_segment(fd);
+            let view = segment::map(fd);
             system::close(fd);
             view
         });
-    place.origin.store(origin, Ordering::Relaxed);
-    place.epoch.store(epoch, Ordering::Relaxed);
-    place
+    entry.origin.store(origin, Ordering::Relaxed);
+    entry.epoch.store(epoch, Ordering::Relaxed);
+    entry
         .refused
         .store(u32::from(view.is_none()), Ordering::Relaxed);
-    place.parent.store(system::parent_id(), Ordering::Relaxed);
+    entry.parent.store(system::parent_id(), Ordering::Relaxed);
     let now = system::clock(libc::CLOCK_MONOTONIC);
-    place.time.store(now, Ordering::Relaxed);
-    place.process.store(process, Ordering::Release);
+    entry.time.store(now, Ordering::Relaxed);
+    entry.process.store(process, Ordering::Release);
     let view = view?;
     IMAGE.store(image.wrapping_add(1), Ordering::Relaxed);
     if follows(registry) {
@@ -162,8 +162,8 @@ extern "C" fn before_fork() {
 /// Runs in a forked child, on its only thread, before the program continues.
 extern "C" fn in_child() {
     let was_recorded = PROCESS.swap(system::process_id(), Ordering::Relaxed) != 0;
-    sunder_guest::next::forget_looking();
-    thread::forget_others();
+    sunder_guest::next::forget_look_ups();
+    tables::forget_others();
     let Some(registry) = registry().filter(|_| was_recorded) else {
         return;
     };
@@ -172,7 +172,7 @@ extern "C" fn in_child() {
         return;
     }
     if let Some(view) = claim(registry, origin, EPOCH.load(Ordering::Relaxed)) {
-        crate::start::record(view, false);
+        segment::record(view, false);
         // The kernel has wiped the tables of the thread.
         let local = local::local();
         // SAFETY: the thread's own words.
@@ -187,8 +187,8 @@ fn descriptor_path(tool: u32, descriptor: u32) -> [u8; 40] {
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
         for &byte in bytes {
-            if let Some(place) = path.get_mut(at) {
-                *place = byte;
+            if let Some(entry) = path.get_mut(at) {
+                *entry = byte;
                 at += 1;
             }
         }

@@ -1,6 +1,6 @@
 //! Two thread-local words of each thread. Contexts: all.
 
-use crate::thread::Thread;
+use crate::tables::Thread;
 use sunder_guest::local::Inside;
 
 /// The runtime's thread-local state.

@@ -69,7 +69,16 @@ fn record(view: View, block: u64, size: u64, caller: Caller) {
         // A thread that has ended has no tables; its blocks are still recorded.
         thread::register(view, local);
     }
-    let stack = stack::number(view, local, caller);
+    // SAFETY: the thread's own words and tables, and its caller's registers at our entry.
+    let stack = unsafe {
+        let own = (*local).thread;
+        if own.is_null() {
+            stack::number_without_tables(view, caller)
+        } else {
+            let bounds = ((*own).stack_low, (*own).stack_high);
+            stack::number(view, &mut (*own).cache, bounds, caller)
+        }
+    };
     // SAFETY: the thread's own words.
     let thread = unsafe { (*local).index };
     let hot = view.control().hot.load(Ordering::Relaxed);
@@ -211,7 +220,7 @@ pub fn resized_in_place(view: View, block: u64, before: Before) {
     if let Some(slot) = view.find_slot(block) {
         let entry = Entry(slot.load(Ordering::Relaxed));
         if entry.is_live() && old.is_live() {
-            slot.store(entry.born_with(old).0, Ordering::Release);
+            slot.store(entry.with_allocation_epoch(old).0, Ordering::Release);
         }
     }
 }
@@ -221,10 +230,10 @@ fn log_if_watched(view: View, block: u64, size: u64, stack: u32, thread: u32, ki
         return;
     }
     let time = system::clock(libc::CLOCK_MONOTONIC);
-    let who = u64::from(thread) | kind << 32;
+    let thread_and_kind = u64::from(thread) | kind << 32;
     if !view
         .events()
-        .push(&[time, block, size, who, u64::from(stack)])
+        .push(&[time, block, size, thread_and_kind, u64::from(stack)])
     {
         view.status().events_dropped.fetch_add(1, Ordering::Relaxed);
     }

@@ -8,8 +8,6 @@
 //! recursion from filling the table.
 
 use crate::frames::{self, Frames};
-use crate::local::Local;
-use crate::thread::Thread;
 use core::sync::atomic::Ordering;
 use sunder_guest::allocator::Caller;
 use sunder_wire::layout::View;
@@ -65,7 +63,7 @@ pub struct Cache {
     sums: [Sum; SUMS],
     /// Cycles left for walks of whole stacks, and the time at which they were counted.
     credit: u64,
-    reckoned: u64,
+    counted_at: u64,
 }
 
 impl Cache {
@@ -80,7 +78,7 @@ impl Cache {
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[inline]
-const fn place(address: u64, sp: u64) -> u64 {
+const fn seed_of(address: u64, sp: u64) -> u64 {
     (address ^ sp.rotate_left(29)).wrapping_mul(FACTOR)
 }
 
@@ -119,7 +117,7 @@ pub unsafe fn known(cache: *const Cache, caller: Caller) -> Option<u32> {
     // lies; a shape for it was made from this thread's stack.
     unsafe {
         let address = *caller.sp;
-        let seed = place(address, caller.sp as u64);
+        let seed = seed_of(address, caller.sp as u64);
         let shape = &(*cache).shapes[first_way(seed)];
         if !shape.is_for(address, caller) {
             return None;
@@ -128,32 +126,31 @@ pub unsafe fn known(cache: *const Cache, caller: Caller) -> Option<u32> {
         if shape.key == key {
             return Some(shape.number);
         }
-        let sum = &(*cache).sums[sum_place(key)];
+        let sum = &(*cache).sums[sum_index(key)];
         (sum.key == key).then_some(sum.number)
     }
 }
 
 #[inline]
-const fn sum_place(key: u64) -> usize {
+const fn sum_index(key: u64) -> usize {
     (key >> 40) as usize & (SUMS - 1)
 }
 
-/// The number of the stack of `caller`; 0 if the table of stacks is full.
-pub fn number(view: View, local: *mut Local, caller: Caller) -> u32 {
-    // SAFETY: the thread's own tables, and the caller's registers at our entry, as in [`known`].
+/// The number of the stack of `caller`; 0 if the table of stacks is full. `bounds` are those of the
+/// thread's stack.
+///
+/// # Safety
+/// `caller` is the calling thread, to which `cache` belongs.
+pub unsafe fn number(view: View, cache: &mut Cache, bounds: (u64, u64), caller: Caller) -> u32 {
+    // SAFETY: the caller's registers at our entry, as in [`known`].
     unsafe {
-        let thread = (*local).thread;
-        if thread.is_null() {
-            return alone(view, caller);
-        }
         let address = *caller.sp;
-        let seed = place(address, caller.sp as u64);
-        let cache = &mut (*thread).cache;
+        let seed = seed_of(address, caller.sp as u64);
         for way in [first_way(seed), first_way(seed) ^ 1] {
             let shape = cache.shapes[way];
             if shape.is_for(address, caller) {
                 let key = checksum(&shape, caller.sp, seed);
-                let sum = cache.sums[sum_place(key)];
+                let sum = cache.sums[sum_index(key)];
                 if sum.key == key {
                     // The same stack is likely to come next, too.
                     cache.shapes[way].key = key;
@@ -163,7 +160,7 @@ pub fn number(view: View, local: *mut Local, caller: Caller) -> u32 {
                 }
             }
         }
-        walked(view, thread, caller, seed)
+        walk(view, cache, bounds, caller, seed)
     }
 }
 
@@ -183,7 +180,7 @@ impl Shape {
 /// The number of the stack for a thread without tables: only its return address.
 #[cold]
 #[inline(never)]
-fn alone(view: View, caller: Caller) -> u32 {
+pub fn number_without_tables(view: View, caller: Caller) -> u32 {
     // SAFETY: the return address of our own call, on the live stack.
     intern(view, &[unsafe { *caller.sp }])
 }
@@ -199,25 +196,23 @@ fn intern(view: View, returns: &[u64]) -> u32 {
 /// Walks the stack and remembers its shape.
 ///
 /// # Safety
-/// `thread` is the calling thread's.
+/// As [`number`].
 #[cold]
 #[inline(never)]
-unsafe fn walked(view: View, thread: *mut Thread, caller: Caller, seed: u64) -> u32 {
-    // SAFETY: by this function's contract.
-    let (cache, low, high) = unsafe {
-        (
-            &mut (*thread).cache,
-            (*thread).stack_low,
-            (*thread).stack_high,
-        )
-    };
+unsafe fn walk(
+    view: View,
+    cache: &mut Cache,
+    (low, high): (u64, u64),
+    caller: Caller,
+    seed: u64,
+) -> u32 {
     // SAFETY: the return address of our own call, on the live stack.
     let address = unsafe { *caller.sp };
     let (first, second) = (first_way(seed), first_way(seed) ^ 1);
     let start = cycles();
-    let earned = start.wrapping_sub(cache.reckoned) / WALK_SHARE;
+    let earned = start.wrapping_sub(cache.counted_at) / WALK_SHARE;
     cache.credit = cache.credit.saturating_add(earned).min(MOST_CREDIT);
-    cache.reckoned = start;
+    cache.counted_at = start;
     let whole = cache.credit >= WALK_COST;
     let limit = if whole { MAX_FRAMES } else { STEP + 1 };
     let found = frames::walk(caller, low, high, limit);
@@ -233,7 +228,7 @@ unsafe fn walked(view: View, thread: *mut Thread, caller: Caller, seed: u64) -> 
         cache.shapes[second] = taken;
     }
     cache.shapes[first] = shape;
-    cache.sums[sum_place(key)] = Sum { key, number };
+    cache.sums[sum_index(key)] = Sum { key, number };
     let status = view.status();
     if whole {
         let spent = cycles().wrapping_sub(start);

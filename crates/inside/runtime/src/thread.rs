@@ -5,144 +5,17 @@
 //! `pthread_exit` and cancellation.
 
 use crate::local::{self, ENDED, Local, local};
-use crate::stack::Cache;
-use crate::{frames, real, state, timer};
+use crate::tables::{Thread, give_back, new_tables};
+use crate::{real, state, timer};
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use sunder_guest::allocator::Caller;
 use sunder_guest::system;
-use sunder_wire::creation::CREATOR_FRAMES;
 use sunder_wire::layout::{Entry, MAX_THREADS, ThreadRecord, View};
 
-/// The tables of a thread. New memory is zero, and the kernel zeroes it again in a forked child.
-#[repr(C)]
-pub struct Thread {
-    /// The segment while the heap is recorded, else null. Reads in one load what [`state::heap`]
-    /// reads in two.
-    pub heap: Option<View>,
-    /// [`Entry::owner`](sunder_wire::layout::Entry::owner) of the thread.
-    pub owner: u64,
-    /// Bounds of its stack.
-    pub stack_low: u64,
-    /// See `stack_low`.
-    pub stack_high: u64,
-    /// CPU time at its last sample, nanoseconds.
-    pub sampled: u64,
-    /// The frequency of its timer.
-    pub timer_hz: u32,
-    /// The call stacks that it has seen.
-    pub cache: Cache,
-    start: Option<real::Start>,
-    argument: *mut c_void,
-    creation: Creation,
-    next: *mut Thread,
-}
-
-/// The stack frames in which a thread was created. The creator keeps them, and the new thread
-/// records them under its own index.
-#[repr(C)]
-struct Creation {
-    creator: u32,
-    count: usize,
-    /// Return address, stack pointer at the call, and frame pointer.
-    frames: [[u64; 3]; CREATOR_FRAMES],
-}
-
-impl Creation {
-    /// Walks the calling thread's stack. A creator that is not registered has
-    /// no known stack, and none is recorded.
-    fn take(&mut self, caller: Caller) {
-        (self.creator, self.count) = (0, 0);
-        let thread = local::thread();
-        if thread.is_null() {
-            return;
-        }
-        // SAFETY: the thread's own tables.
-        let (low, high) = unsafe { ((*thread).stack_low, (*thread).stack_high) };
-        let mut places = self.frames.iter_mut();
-        let mut count = 0;
-        frames::walk_each(caller, low, high, |address, slot, bp| {
-            // The bounds of a coroutine's stack are not known.
-            let on_stack = (low..high).contains(&slot);
-            let Some(place) = places.next().filter(|_| on_stack) else {
-                return false;
-            };
-            *place = [address, slot.wrapping_add(8), bp];
-            count += 1;
-            true
-        });
-        (self.creator, self.count) = (system::thread_id(), count);
-    }
-
-    fn record(&self, view: View, index: u32) {
-        let frames = self.frames.get(..self.count).unwrap_or_default();
-        if self.creator != 0 {
-            view.set_creation(index, self.creator, frames);
-        }
-    }
-}
-
-/// Tables of ended threads, for reuse.
-static POOL: AtomicPtr<Thread> = AtomicPtr::new(null_mut());
-/// Held while the pool is changed; a thread that finds it held does not wait but goes without the
-/// pool.
-static POOL_HELD: AtomicBool = AtomicBool::new(false);
 /// The key whose destructor runs at a thread's end, plus 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
-
-fn with_pool<T>(change: impl FnOnce(*mut Thread) -> (*mut Thread, T)) -> Option<T> {
-    if POOL_HELD.swap(true, Ordering::Acquire) {
-        return None;
-    }
-    let (first, result) = change(POOL.load(Ordering::Relaxed));
-    POOL.store(first, Ordering::Relaxed);
-    POOL_HELD.store(false, Ordering::Release);
-    Some(result)
-}
-
-fn new_tables() -> Option<NonNull<Thread>> {
-    let pooled = with_pool(|first| {
-        let Some(tables) = NonNull::new(first) else {
-            return (first, None);
-        };
-        // SAFETY: tables in the pool belong to no thread.
-        (unsafe { (*tables.as_ptr()).next }, Some(tables))
-    });
-    pooled.flatten().or_else(|| {
-        let memory = system::map_anonymous(size_of::<Thread>(), system::READ_WRITE, 0)?;
-        // SAFETY: a new mapping.
-        unsafe {
-            system::advise(
-                memory.as_ptr() as usize,
-                size_of::<Thread>(),
-                libc::MADV_WIPEONFORK,
-            )
-        };
-        Some(memory.cast())
-    })
-}
-
-fn give_back(tables: *mut Thread) {
-    // If the pool is held, the tables are lost until the process ends: some 25 KiB, and rarely.
-    with_pool(|first| {
-        // SAFETY: the caller owns the tables and gives them up.
-        unsafe {
-            // The stack of the next thread may lie at the same addresses.
-            (*tables).cache.forget();
-            (*tables).creation.creator = 0;
-            (*tables).next = first;
-        }
-        (tables, ())
-    });
-}
-
-/// Empties the pool in a forked child: the kernel has wiped the other threads' tables, and a thread
-/// that was changing the pool does not exist here.
-pub fn forget_others() {
-    POOL.store(null_mut(), Ordering::Relaxed);
-    POOL_HELD.store(false, Ordering::Release);
-}
 
 /// Makes the key for thread ends. Called before the first thread is registered.
 pub fn prepare() {
@@ -294,27 +167,27 @@ unsafe extern "C" fn ended(_tables: *mut c_void) {
 
 /// The start function of the new thread, and its argument.
 #[repr(C)]
-struct Run {
+struct Beginning {
     start: real::Start,
     argument: *mut c_void,
 }
 
 /// Runs on the new thread before its start function.
-unsafe extern "C-unwind" fn begin(tables: *mut Thread) -> Run {
+unsafe extern "C-unwind" fn begin(tables: *mut Thread) -> Beginning {
     // SAFETY: `create` filled the tables and gave them to this thread.
     unsafe {
-        let run = Run {
-            start: (*tables).start.unwrap_or(nothing),
+        let beginning = Beginning {
+            start: (*tables).start.unwrap_or(return_argument),
             argument: (*tables).argument,
         };
         if let (Some(view), Some(_busy)) = (state::segment(), local::busy()) {
-            adopt(view, local(), tables, run.start as usize as u64);
+            adopt(view, local(), tables, beginning.start as usize as u64);
         }
-        run
+        beginning
     }
 }
 
-unsafe extern "C-unwind" fn nothing(argument: *mut c_void) -> *mut c_void {
+unsafe extern "C-unwind" fn return_argument(argument: *mut c_void) -> *mut c_void {
     argument
 }
 
@@ -356,7 +229,9 @@ unsafe extern "C-unwind" fn create(
     unsafe {
         (*tables).start = Some(start);
         (*tables).argument = argument;
-        (*tables).creation.take(Caller { sp, bp });
+        (*tables)
+            .creation
+            .record_frames(local::thread(), Caller { sp, bp });
         let result = real(thread, attributes, trampoline, tables.cast());
         if result != 0 {
             give_back(tables);

@@ -205,12 +205,12 @@ unsafe fn take(view: View, context: &libc::ucontext_t) {
     let mut cpu = 0u32;
     // SAFETY: the first pointer is that of a local; the others may be null.
     unsafe { system::call(libc::SYS_getcpu, [&raw mut cpu as usize, 0, 0, 0, 0, 0]) };
-    let who = u64::from(system::thread_id()) | u64::from(cpu) << 32;
+    let thread_and_cpu = u64::from(system::thread_id()) | u64::from(cpu) << 32;
     let g = &context.uc_mcontext.gregs;
     let r = |index: c_int| g.get(index as usize).map_or(0, |&value| value as u64);
     let record = [
         system::clock(libc::CLOCK_MONOTONIC),
-        who,
+        thread_and_cpu,
         period,
         r(libc::REG_RIP),
         r(libc::REG_RAX),

@@ -61,7 +61,7 @@ unsafe fn leave_for(program: &Program) -> bool {
 fn stay() {
     // SAFETY: the C library returns the valid address of this thread's `errno`.
     let errno = unsafe { *libc::__errno_location() };
-    RECORDER.went_on(errno.unsigned_abs());
+    RECORDER.continue_unrecorded(errno.unsigned_abs());
 }
 
 /// Whether the file `name`, relative to `folder`, may be executable: false if the system says that

@@ -101,7 +101,7 @@ pub unsafe fn stop(local: *mut Local) {
     // SAFETY: the calling thread's own memory.
     unsafe {
         (*local)
-            .place
+            .cursor
             .store(core::ptr::null_mut(), Ordering::Relaxed);
         (*local).top = core::ptr::null_mut();
     }
@@ -165,21 +165,21 @@ pub fn call_stack(own: u64, stack: u64, to: &mut [u64]) -> usize {
         // SAFETY: top is above bottom here.
         local.top = unsafe { local.top.sub(1) };
     }
-    let mut places = to.iter_mut();
+    let mut entries = to.iter_mut();
     let mut count = 0;
-    if let Some(place) = places.next() {
-        *place = own;
+    if let Some(entry) = entries.next() {
+        *entry = own;
         count = 1;
     }
     let mut frame = local.top;
-    for place in places {
+    for entry in entries {
         if frame <= local.bottom {
             break;
         }
         // SAFETY: frames between bottom and top are written.
         unsafe {
             frame = frame.sub(1);
-            *place = (*frame).caller;
+            *entry = (*frame).caller;
         }
         count += 1;
     }
@@ -225,9 +225,9 @@ fn return_address(entered: &Frame, end: u64) -> Option<u64> {
     let from = entered.stack.next_multiple_of(8);
     let to = from.saturating_add(LARGEST_FRAME).min(end);
     let at = |address: u64| {
-        let place: *const u64 = core::ptr::with_exposed_provenance(address as usize);
+        let slot: *const u64 = core::ptr::with_exposed_provenance(address as usize);
         // SAFETY: the slot is between the thread's stack pointer and the end of its stack.
-        unsafe { place.read_volatile() }
+        unsafe { slot.read_volatile() }
     };
     let mut address = from;
     while address < to {
@@ -325,10 +325,4 @@ unsafe extern "C" fn set(to: *mut u8, value: i32, bytes: usize, caller: u64) -> 
     range(tag::WRITE, to as u64, bytes as u64, caller);
     // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { libc::memset(to.cast(), value, bytes).cast() }
-}
-
-/// Called by each compiled file's constructor.
-#[unsafe(no_mangle)]
-pub extern "C" fn __tsan_init() {
-    crate::start::start();
 }

@@ -20,7 +20,6 @@ mod heap;
 mod hooks;
 mod local;
 mod modules;
-mod new;
 mod real;
 mod start;
 mod synchronise;

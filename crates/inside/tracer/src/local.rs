@@ -3,7 +3,7 @@
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use sunder_recorder::{Buffer, Place, Recorder};
+use sunder_recorder::{Buffer, Cursor, Recorder};
 use sunder_trace::slot::Slot;
 
 /// The process's recording.
@@ -26,7 +26,7 @@ pub const FRAMES: usize = 4096;
 #[repr(C)]
 pub struct Local {
     /// The cursor; null if the thread is not recorded.
-    pub place: Place,
+    pub cursor: Cursor,
     /// The next free frame; null if the thread is not recorded.
     pub top: *mut Frame,
     /// The first frame.
@@ -90,7 +90,7 @@ pub fn recorded() -> Option<&'static Buffer> {
     // SAFETY: the calling thread's own memory; buffers are never unmapped.
     unsafe {
         let local = &*local();
-        if local.place.load(Ordering::Relaxed).is_null() {
+        if local.cursor.load(Ordering::Relaxed).is_null() {
             return None;
         }
         local.buffer.load(Ordering::Relaxed).as_ref()

@@ -81,9 +81,15 @@ pub fn start() {
     threads::begin(0, (inside != 0).then(|| threads::first_stack(inside)));
 }
 
+/// Called by each compiled file's constructor.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tsan_init() {
+    start();
+}
+
 /// A forked child is not recorded.
 unsafe extern "C" fn in_child() {
-    sunder_guest::next::forget_looking();
+    sunder_guest::next::forget_look_ups();
     RECORDER.forked();
     // SAFETY: the calling thread's own memory.
     unsafe { hooks::stop(local()) };

@@ -15,7 +15,7 @@ use sunder_trace::slot::{Key, Slot, Sync, tag};
 
 /// The start function of a new thread and its other data, from its creator.
 #[derive(Clone, Copy)]
-struct Run {
+struct Beginning {
     start: Option<Start>,
     c11: Option<C11Start>,
     argument: *mut c_void,
@@ -24,7 +24,7 @@ struct Run {
 
 struct Note {
     taken: AtomicBool,
-    run: UnsafeCell<Run>,
+    beginning: UnsafeCell<Beginning>,
 }
 
 // SAFETY: only the thread that has set `taken` uses the note, and passes it to one new thread.
@@ -35,7 +35,7 @@ const NOTES: usize = 128;
 static NOTE: [Note; NOTES] = [const {
     Note {
         taken: AtomicBool::new(false),
-        run: UnsafeCell::new(Run {
+        beginning: UnsafeCell::new(Beginning {
             start: None,
             c11: None,
             argument: null_mut(),
@@ -48,12 +48,12 @@ static NOTE: [Note; NOTES] = [const {
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 /// Claims a note and fills it. New threads read their note at once, so one soon becomes free.
-fn write(run: Run) -> &'static Note {
+fn write(beginning: Beginning) -> &'static Note {
     loop {
         for note in &NOTE {
             if !note.taken.swap(true, Ordering::Acquire) {
                 // SAFETY: this thread has claimed the note.
-                unsafe { *note.run.get() = run };
+                unsafe { *note.beginning.get() = beginning };
                 return note;
             }
         }
@@ -103,7 +103,7 @@ pub fn first_stack(inside: u64) -> (u64, u64) {
 /// Begins to record the calling thread; `stack` has the start and size of its stack, if known.
 pub fn begin(parent: u32, stack: Option<(u64, u64)>) {
     // SAFETY: the thread-local memory lives until `ended`, or as long as the process.
-    let Some(buffer) = (unsafe { RECORDER.attach(&raw const (*local()).place, parent) }) else {
+    let Some(buffer) = (unsafe { RECORDER.attach(&raw const (*local()).cursor, parent) }) else {
         return;
     };
     set_buffer(buffer);
@@ -152,36 +152,38 @@ unsafe extern "C" fn ended(rounds: *mut c_void) {
 }
 
 /// The beginning of a new thread: reads its note and records it.
-fn arrive(note: *mut c_void) -> Run {
+fn receive(note: *mut c_void) -> Beginning {
     // SAFETY: `write` filled the note for this thread.
     let note = unsafe { &*note.cast::<Note>() };
     // SAFETY: `write` filled the note for this thread.
-    let run = unsafe { *note.run.get() };
+    let beginning = unsafe { *note.beginning.get() };
     note.taken.store(false, Ordering::Release);
     // Before the thread is recorded, because this may allocate.
     let stack = own_stack();
-    begin(run.parent, stack);
-    run
+    begin(beginning.parent, stack);
+    beginning
 }
 
 unsafe extern "C-unwind" fn run(note: *mut c_void) -> *mut c_void {
-    let run = arrive(note);
-    match run.start {
+    let beginning = receive(note);
+    match beginning.start {
         // SAFETY: the program's own start function with its argument.
-        Some(start) => unsafe { start(run.argument) },
+        Some(start) => unsafe { start(beginning.argument) },
         None => null_mut(),
     }
 }
 
 unsafe extern "C-unwind" fn run_c11(note: *mut c_void) -> c_int {
-    let run = arrive(note);
+    let beginning = receive(note);
     // SAFETY: the program's own start function with its argument.
-    run.c11.map_or(0, |start| unsafe { start(run.argument) })
+    beginning
+        .c11
+        .map_or(0, |start| unsafe { start(beginning.argument) })
 }
 
 /// Records the stack frames in which the calling thread creates another: data that both threads use
 /// lies there. The return address of the call lies at `own`.
-fn tell_frames(own: *const u64) {
+fn record_frames(own: *const u64) {
     let Some(buffer) = recorded() else {
         return;
     };
@@ -226,17 +228,17 @@ unsafe extern "C-unwind" fn create(
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(thread, attributes, start, argument) };
     }
-    tell_frames(own);
+    record_frames(own);
     before(Slot::sync(Sync::ThreadCreate, 0));
-    let note = write(Run {
+    let note = write(Beginning {
         start: Some(start),
         c11: None,
         argument,
         parent: own_index(),
     });
-    let place = core::ptr::from_ref(note).cast_mut().cast();
+    let to = core::ptr::from_ref(note).cast_mut().cast();
     // SAFETY: the caller's arguments; the note belongs to the new thread.
-    let result = unsafe { real(thread, attributes, run, place) };
+    let result = unsafe { real(thread, attributes, run, to) };
     if result != 0 {
         note.taken.store(false, Ordering::Release);
     }
@@ -270,17 +272,17 @@ unsafe extern "C-unwind" fn create_c11(
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(thread, start, argument) };
     }
-    tell_frames(own);
+    record_frames(own);
     before(Slot::sync(Sync::ThreadCreate, 0));
-    let note = write(Run {
+    let note = write(Beginning {
         start: None,
         c11: Some(start),
         argument,
         parent: own_index(),
     });
-    let place = core::ptr::from_ref(note).cast_mut().cast();
+    let to = core::ptr::from_ref(note).cast_mut().cast();
     // SAFETY: the caller's arguments; the note belongs to the new thread.
-    let result = unsafe { real(thread, run_c11, place) };
+    let result = unsafe { real(thread, run_c11, to) };
     if result != 0 {
         note.taken.store(false, Ordering::Release);
     }

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_read_as_it_is_written() {
+    fn addresses_parse_from_their_display_form() {
         use alloc::string::ToString;
         for number in [0, 1, 0x55e3_0000_1040, u64::MAX] {
             let address = Address(number);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn times_stay_within_what_there_is() {
+    fn time_arithmetic_saturates() {
         let second = Duration::from_secs(1);
         assert_eq!(Time(5).after(second), Time(1_000_000_005));
         assert_eq!(Time(1_000_000_005).before(second), Time(5));

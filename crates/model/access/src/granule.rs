@@ -2,7 +2,7 @@
 //! a page of a distributed shared memory. Granules up to 256 bytes have masks
 //! with one bit a byte.
 
-use crate::{Address, Span};
+use crate::address::{Address, Span};
 use core::fmt;
 
 /// Bytes of a page of x86-64 Linux, the smallest that it maps and protects.
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_agree_with_the_bytes_one_by_one() {
+    fn byte_masks_agree_with_a_loop_over_bytes() {
         for start in [0, 1, 7, 60, 63, 64, 127, 200, 255, 256, 300] {
             for len in [0, 1, 8, 63, 64, 65, 128, 256] {
                 let mask = ByteMask::range(start, len);

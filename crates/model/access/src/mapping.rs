@@ -1,7 +1,7 @@
 //! The mappings of the target. Observers learn them from the kernel, and names are looked up in
 //! them. Parsing `/proc` is the observers' work, not this crate's.
 
-use crate::{Address, Span};
+use crate::address::{Address, Span};
 use alloc::{string::String, vec::Vec};
 
 /// One mapping of the target's address space.

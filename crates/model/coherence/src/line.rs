@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_found_whatever_the_order_of_coming() {
+    fn places_are_found_in_any_insertion_order() {
         let mut shared = Shared::new(Replica::new(500, ()), true);
         let nodes: Vec<u32> = (0..40).map(|i| i * 37 % 41).collect();
         for (place, &node) in nodes.iter().enumerate() {

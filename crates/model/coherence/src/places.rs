@@ -60,7 +60,7 @@ mod tests {
     use super::ReplicaSet;
 
     #[test]
-    fn members_beyond_one_word_are_kept() {
+    fn sets_of_more_than_64_nodes_keep_all_members() {
         let mut set = ReplicaSet::default();
         for place in [5, 63, 64, 200, 1023] {
             set.insert(place);

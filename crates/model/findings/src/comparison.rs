@@ -2,7 +2,8 @@
 //! Sampling noise is told from change by one documented band.
 
 use crate::fingerprint::{fingerprint, object_fingerprint};
-use crate::{Finding, Findings, Location, Sharing};
+use crate::schema::{Finding, Findings, Location};
+use crate::sharing::Sharing;
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn coming_and_going() {
+    fn findings_that_appear_and_disappear_are_listed() {
         let one = examples::linear_regression();
         let two = examples::global_array();
         assert_eq!(counts(vec![], vec![one.clone()]), [1, 0, 0, 0, 0]);

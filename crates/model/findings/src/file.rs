@@ -1,7 +1,7 @@
 //! Reading and writing a result. A file that is foreign, newer, truncated or damaged gives one
 //! clear sentence, never a panic and never half a result.
 
-use crate::{Findings, SCHEMA, VERSION};
+use crate::schema::{Findings, SCHEMA, VERSION};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_result_is_read_back_unchanged() {
         let all = examples::report();
         let mut text = Vec::new();
         all.write(&mut text).expect("it can be written");

@@ -2,7 +2,9 @@
 //! It must not depend on addresses, thread numbers, ranks, counts, line numbers or the folder
 //! in which a program was built.
 
-use crate::{Finding, LatentOn, Object, file_name, normalized_field};
+use crate::schema::{Finding, Object};
+use crate::simulation::LatentOn;
+use crate::subject::{file_name, normalized_field};
 use std::collections::BTreeSet;
 
 /// 32 hexadecimal digits, which are the same for two findings if they are about the same
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_may_change_places() {
+    fn the_order_of_two_neighbours_does_not_matter() {
         let one = examples::heap_pair();
         let mut two = one.clone();
         two.object = one.neighbour.clone().expect("a pair");
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nameless_memory_is_told_apart_by_code() {
+    fn unnamed_memory_is_distinguished_by_its_instructions() {
         let one = examples::no_debug_info();
         let mut two = one.clone();
         two.sites[0].function = "elsewhere+0x10".into();

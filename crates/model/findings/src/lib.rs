@@ -17,6 +17,7 @@ mod limit;
 mod ranking;
 mod repair;
 mod schema;
+mod sharing;
 mod simulation;
 mod subject;
 
@@ -32,6 +33,7 @@ pub use repair::{
     Unrepaired,
 };
 pub use schema::*;
+pub use sharing::Sharing;
 pub use simulation::*;
 pub use subject::{file_name, normalized_field};
 pub use sunder_access::{Address, CodeAddress, LinkAddress};

@@ -1,7 +1,8 @@
 //! The order of findings, and which of them a report shows. The judge measures. Nothing here
 //! changes a measured figure, except that a figure that is not a finite number counts as zero.
 
-use crate::{Finding, Findings, Sharing};
+use crate::schema::{Finding, Findings};
+use crate::sharing::Sharing;
 use std::cmp::Ordering;
 
 /// The default significance threshold, in percent of the involved threads' time.
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dearest_comes_first_and_latent_ones_last() {
+    fn findings_are_ranked_by_cost_with_latent_ones_last() {
         let mut all = Findings {
             findings: vec![
                 finding("latent", 90.0, 9.0, true),

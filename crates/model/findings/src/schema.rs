@@ -2,10 +2,12 @@
 //! `schemars`: these comments are the descriptions there. A change that an older reader can't
 //! follow raises [`VERSION`].
 
+use crate::limit::Limit;
+use crate::repair::Repair;
+use crate::sharing::Sharing;
 use crate::simulation::{
     LatentOn, OnPages, OnSmallerLines, Predicted, Simulated, Simulation, SiteMisses, WhatIf,
 };
-use crate::{Limit, Repair};
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -225,22 +227,6 @@ pub struct Finding {
     pub timeline: Vec<f64>,
     /// What to do about it, the best first.
     pub advice: Vec<Advice>,
-}
-
-/// The kind of sharing of a line or finding.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
-)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Sharing {
-    /// The threads touch disjoint bytes of one line.
-    #[default]
-    False,
-    /// The threads touch the same bytes.
-    True,
-    /// The threads do both on one line.
-    Mixed,
 }
 
 /// A piece of the program's memory with a name.

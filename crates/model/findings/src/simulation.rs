@@ -1,7 +1,7 @@
 //! The parts of a result that come from replays: the misses of the simulated machine, what
 //! changes would do to them, and how a finding would be shared on pages and with other lines.
 
-use crate::schema::Sharing;
+use crate::sharing::Sharing;
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 //! finding: which threads, which fields, which allocation. Layout and colour are the reports'
 //! work.
 
-use crate::{Finding, Frame, Location, Object, ObjectKind, Thread, ThreadUse, Word};
+use crate::schema::{Finding, Frame, Location, Object, ObjectKind, Thread, ThreadUse, Word};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The last component of a path.
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_of_a_program_is_no_users_code() {
+    fn program_startup_code_is_not_user_code() {
         for library in [
             "_start+0x21",
             "__libc_start_call_main",
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_users_frame_the_innermost_stands_in() {
+    fn without_a_user_frame_the_innermost_frame_is_the_allocation_site() {
         let object = Object {
             allocation: vec![frame("malloc", None), frame("_start", None)],
             ..Object::default()

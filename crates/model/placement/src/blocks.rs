@@ -6,9 +6,8 @@
 //! reached it.
 
 use crate::arena::Arena;
-use crate::class::round_up;
+use crate::class::{MIN_ALIGN, round_up};
 use crate::pages::pages_for;
-use crate::policy::MIN_ALIGN;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use sunder_access::Address;

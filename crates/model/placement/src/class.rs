@@ -2,7 +2,8 @@
 //! 128, then four steps to each doubling, so that at most a fifth of a block is lost. Uses only
 //! `core`. The live heap calls it on its slow path; its fast path has a table made from it.
 
-use crate::policy::MIN_ALIGN;
+/// The least alignment of every block, as the ABI requires (`max_align_t` on x86-64).
+pub const MIN_ALIGN: u64 = 16;
 
 /// Up to this size, classes are [`MIN_ALIGN`] bytes apart.
 const FINE: u64 = 128;

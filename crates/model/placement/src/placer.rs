@@ -3,9 +3,10 @@
 
 use crate::arena::{Arena, Reserve};
 use crate::blocks::{Alike, Blocks, Mixed};
+use crate::class::MIN_ALIGN;
 use crate::error::PlacementError;
 use crate::pages::Pages;
-use crate::policy::{Bucket, CallSite, MIN_ALIGN, Placement, Policy, Request};
+use crate::policy::{Bucket, CallSite, Placement, Policy, Request};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use sunder_access::{Address, Span};

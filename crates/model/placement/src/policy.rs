@@ -2,12 +2,10 @@
 //! Called for every allocation by the simulator, and by the live heap unless the policy needs
 //! no call site.
 
+use crate::class::{MIN_ALIGN, block_size, round_up};
 use core::fmt;
 use core::str::FromStr;
 use sunder_access::ThreadId;
-
-/// The least alignment of every block, as the ABI requires (`max_align_t` on x86-64).
-pub const MIN_ALIGN: u64 = 16;
 
 /// The place in the program that requested an object: any number that is the same for the same
 /// place, such as a return address or the index of a call stack.
@@ -149,7 +147,7 @@ impl Placement<'_> {
         let align = Some(request.align).filter(|&a| a > MIN_ALIGN);
         if self.pads(request.site) {
             return Bucket {
-                size: Some(crate::class::round_up(request.size.max(1), self.line)),
+                size: Some(round_up(request.size.max(1), self.line)),
                 padded: true,
                 align: align.filter(|&a| a > self.line),
                 ..Bucket::default()
@@ -161,7 +159,7 @@ impl Placement<'_> {
             Policy::General => Bucket::default(),
             Policy::Hoard => Bucket {
                 thread: Some(request.thread),
-                size: Some(crate::class::block_size(request.size)),
+                size: Some(block_size(request.size)),
                 align,
                 ..Bucket::default()
             },
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_what_the_policy_tells_apart() {
+    fn requests_that_a_policy_distinguishes_get_different_buckets() {
         assert_eq!(buckets_of(Policy::General), 1);
         assert_eq!(buckets_of(Policy::Sized), 2);
         assert_eq!(buckets_of(Policy::CallSite), 2);
@@ -236,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_back_to_their_policies() {
+    fn policies_parse_from_their_names() {
         for policy in Policy::ALL {
             assert_eq!(policy.name().parse(), Ok(policy));
         }

@@ -128,7 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn objects_lie_apart_and_share_only_what_they_may(policy in policies(), steps in steps()) {
+    fn objects_do_not_overlap_and_share_pages_only_within_a_bucket(policy in policies(), steps in steps()) {
         play(&mut placer(policy), &steps, |live| {
             no_overlap_and_aligned(live);
             keeps_its_promise(policy, live);
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn padded_objects_have_their_lines_for_themselves(policy in policies(), steps in steps()) {
+    fn padded_objects_share_no_line(policy in policies(), steps in steps()) {
         let mut placer = placer(policy).padding(PADDED);
         play(&mut placer, &steps, |live| {
             no_overlap_and_aligned(live);
@@ -209,7 +209,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_not_live_cannot_be_freed() {
+fn freeing_an_object_that_is_not_live_is_an_error() {
     let mut placer = placer(Policy::Sized);
     let placed = placer
         .place(Request {

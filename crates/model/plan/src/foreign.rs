@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_wholly_the_c_library_s_is_left_alone() {
+    fn only_findings_wholly_in_the_c_library_get_no_advice() {
         let variable = |module: &str| Object {
             kind: ObjectKind::Global,
             name: Some("mp_".into()),
@@ -53,10 +53,10 @@ mod tests {
             object: variable("/usr/lib/x86_64-linux-gnu/libc.so.6"),
             ..Finding::default()
         };
-        let told = crate::advise(&finding, 64);
-        assert_eq!(told.len(), 1);
+        let advice = crate::advise(&finding, 64);
+        assert_eq!(advice.len(), 1);
         assert!(
-            told[0]
+            advice[0]
                 .text
                 .starts_with("`mp_` is a variable of the C library")
         );

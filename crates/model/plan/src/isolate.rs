@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_thread_has_for_itself_is_isolated() {
+    fn elements_of_one_thread_each_are_isolated() {
         let own = finding(vec![word(0, &[(1, 90)]), word(8, &[(2, 80)])]);
         assert_eq!(left_out(own.clone(), true), Vec::<String>::new());
         let latent = Finding {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_two_threads_use_are_not() {
+    fn bytes_of_two_threads_are_not_isolated() {
         let both = finding(vec![word(0, &[(1, 60), (2, 40)]), word(8, &[(2, 80)])]);
         let why = "finding 1: some of its bytes are used by several threads";
         assert_eq!(left_out(both, false), [why]);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn atomics_and_what_has_no_name_are_not() {
+    fn atomics_and_unnamed_memory_are_not_isolated() {
         let mut atomic = finding(vec![word(0, &[(1, 90)]), word(8, &[(2, 80)])]);
         atomic.lines[0].words[0].threads[0].atomics = 1;
         assert_eq!(left_out(atomic, false).len(), 1);

@@ -196,9 +196,9 @@ mod tests {
 
     #[test]
     fn two_call_sites_get_pages_of_their_own() {
-        let told = on_a_page(block(8, "a.c"), Some(block(24, "b.c")), Sharing::False);
-        let [one] = &told[..] else {
-            panic!("{told:?}");
+        let advice = on_a_page(block(8, "a.c"), Some(block(24, "b.c")), Sharing::False);
+        let [one] = &advice[..] else {
+            panic!("{advice:?}");
         };
         assert!(
             one.text.contains("a.c:7") && one.text.contains("b.c:7"),
@@ -218,34 +218,38 @@ mod tests {
             size: Some(5000),
             ..Object::default()
         };
-        let told = on_a_page(block(8, "a.c"), Some(global), Sharing::False);
+        let advice = on_a_page(block(8, "a.c"), Some(global), Sharing::False);
         assert_eq!(
-            (told[0].fix, told[0].grows_by),
+            (advice[0].fix, advice[0].grows_by),
             (Fix::Align, Some(8192 - 5000))
         );
     }
 
     #[test]
-    fn a_stack_as_a_whole_is_not_to_be_laid_out() {
+    fn no_layout_is_advised_for_a_whole_stack() {
         let stack = Object {
             kind: ObjectKind::Stack,
             name: Some("stack of thread 7".into()),
             ..Object::default()
         };
-        let told = on_a_page(stack, None, Sharing::False);
+        let advice = on_a_page(stack, None, Sharing::False);
         assert!(
-            told[0].text.contains("on the stack of thread 7"),
+            advice[0].text.contains("on the stack of thread 7"),
             "{}",
-            told[0].text
+            advice[0].text
         );
-        assert!(!told[0].text.contains("whole pages"), "{}", told[0].text);
+        assert!(
+            !advice[0].text.contains("whole pages"),
+            "{}",
+            advice[0].text
+        );
     }
 
     #[test]
-    fn what_is_shared_truly_is_not_moved() {
-        let told = on_a_page(block(8, "a.c"), None, Sharing::True);
+    fn truly_shared_objects_are_not_moved_between_pages() {
+        let advice = on_a_page(block(8, "a.c"), None, Sharing::True);
         assert_eq!(
-            told.iter().map(|a| a.fix).collect::<Vec<_>>(),
+            advice.iter().map(|a| a.fix).collect::<Vec<_>>(),
             [Fix::ShareLess]
         );
     }

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_still_jumps_or_turns_is_no_clock() {
+    fn a_counter_that_stops_jumps_or_reverses_is_no_progress_clock() {
         let mut state = 1u64;
         let mut noise = Vec::new();
         for _ in 0..20 {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_clocks_say_counts() {
+    fn progress_is_the_majority_of_the_clocks() {
         let steady = |k: u64| move |n: u64| k * 100 * n;
         let sum = |n: u64| 1_000_000 + 90_000 * n;
         let steeper = |n: u64| 3_000_000 + 300_000 * n;

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_more_than_it_gains_ends() {
+    fn a_move_that_costs_more_than_it_gains_is_ended() {
         // Two threads save half of 0.1 ms each.
         let short = stay(Some(2.0), 100_000, EndReason::Hindered);
         let unknown = stay(None, 1_000_000_000, EndReason::Hindered);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_help_rests_long_and_what_cannot_be_is_over() {
+    fn a_move_without_gain_pauses_long_and_an_impossible_one_ends() {
         let bad = stay(Some(1.0), 50_000_000, EndReason::NoGain);
         let hindered = stay(Some(2.0), 1_000_000_000, EndReason::Hindered);
         assert!(pause(&[bad]) > pause(&[hindered]).map(|p| 50 * p));

@@ -102,7 +102,7 @@ fn a_c_array_on_the_heap_needs_type_and_allocation() {
 }
 
 #[test]
-fn one_byte_is_not_bytes() {
+fn one_byte_is_singular() {
     let words = vec![
         word(0, 1, "locks[0]", &[(1, 0, 0, 9, 9)]),
         word(1, 1, "locks[1]", &[(2, 0, 0, 9, 9)]),
@@ -112,7 +112,7 @@ fn one_byte_is_not_bytes() {
 }
 
 #[test]
-fn elements_that_threads_use_one_after_the_other_are_each_ones_own() {
+fn elements_used_by_one_thread_at_a_time_are_aligned() {
     // Two new threads for each of three steps, on the same two elements.
     let users = |first: u32| -> Vec<_> {
         (0..3u64)
@@ -483,7 +483,7 @@ fn mostly_false_mixed_sharing_is_taken_apart_first() {
 }
 
 #[test]
-fn latent_findings_say_when() {
+fn advice_for_latent_findings_names_the_condition() {
     let all = advise(&examples::latent(), 64);
     assert_eq!(fixes(&all), [Fix::Align]);
     assert_says(
@@ -512,7 +512,7 @@ fn latent_findings_say_when() {
 }
 
 #[test]
-fn nameless_memory_is_told_by_bytes_and_code() {
+fn unnamed_memory_is_described_by_its_bytes_and_instructions() {
     let all = advise(&examples::no_debug_info(), 64);
     assert_eq!(fixes(&all), [Fix::Separate]);
     assert_says(

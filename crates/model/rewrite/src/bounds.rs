@@ -4,7 +4,7 @@
 use crate::effects::State;
 use crate::operand::Operand;
 use crate::registers::Register;
-use crate::request::{MovedPage, Place, Rule, Seen};
+use crate::request::{MovedPage, Relocation, Rule, Seen};
 use crate::values::Values;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -51,16 +51,16 @@ pub(crate) fn plan(
 ) -> (Option<Plan>, u32) {
     let addresses = operand.addresses(state);
     if let Some(all) = addresses {
-        let place = moved.place_each(all, operand.width);
+        let place = moved.relocation_of_each(all, operand.width);
         match place {
-            Place::In(rule) => {
+            Relocation::In(rule) => {
                 let plan = operand.displaced(rule.delta).map(Plan::Direct);
                 return (plan, operand.registers());
             }
-            Place::Elsewhere => return (None, 0),
+            Relocation::Elsewhere => return (None, 0),
             // The access will fault again and then be refused.
-            Place::Straddles if all.only().is_some() => return (None, 0),
-            Place::Straddles => {}
+            Relocation::Straddles if all.only().is_some() => return (None, 0),
+            Relocation::Straddles => {}
         }
     }
     let (base, index) = operand.single(state);
@@ -75,8 +75,8 @@ pub(crate) fn plan(
     };
     for one in seen {
         let fits = base.is_none_or(|b| b == one.base) && index.is_none_or(|i| i == one.index);
-        let place = moved.place(operand.address(one.base, one.index), operand.width);
-        let (true, Place::In(rule)) = (fits, place) else {
+        let place = moved.relocation(operand.address(one.base, one.index), operand.width);
+        let (true, Relocation::In(rule)) = (fits, place) else {
             continue;
         };
         // If only one value of the base was seen so far, the guard compares with that value,
@@ -133,7 +133,7 @@ impl Bound {
 /// Whether the operand's address was in this rule when it was seen.
 fn in_rule(moved: &MovedPage, operand: &Operand, seen: &Seen, rule: &Rule) -> bool {
     let address = operand.address(seen.base, seen.index);
-    moved.place(address, operand.width) == Place::In(*rule)
+    moved.relocation(address, operand.width) == Relocation::In(*rule)
 }
 
 /// The bounds of the unknown registers, around the values in `seen`, within which the operand
@@ -154,7 +154,7 @@ fn alternative(
         .checked_sub(below)?
         .checked_sub(operand.width)?;
     let only = |register, value| Bound::of(register, value, value, state);
-    let around = |register, value: u64, scale: u64| {
+    let context = |register, value: u64, scale: u64| {
         if exact {
             return only(register, value);
         }
@@ -174,11 +174,11 @@ fn alternative(
                 bounds.push(if index_varies.is_some() {
                     only(b, seen.base)
                 } else {
-                    around(b, seen.base, 1)
+                    context(b, seen.base, 1)
                 });
             }
             if let Some(i) = index_varies {
-                bounds.push(around(i, seen.index, operand.scale.max(1)));
+                bounds.push(context(i, seen.index, operand.scale.max(1)));
             }
         }
     }

@@ -2,9 +2,10 @@
 //! from the registers of one thread at one instruction. A thread that enters the loop elsewhere
 //! must satisfy the facts of that instruction.
 
-use crate::effects::State;
+use crate::effects::{State, UNKNOWN};
 use crate::flow::Graph;
 use crate::registers::Register;
+use crate::request::Request;
 use crate::values::{Values, either};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -35,6 +36,15 @@ struct Search<'a> {
     changes: BTreeMap<usize, u32>,
     /// Values that registers are compared with, and their neighbours.
     bounds: BTreeSet<u64>,
+}
+
+/// The registers at the fault, as facts.
+pub(crate) fn at_fault(request: &Request<'_>) -> State {
+    let mut state = UNKNOWN;
+    for (known, value) in state.iter_mut().zip(request.registers.general) {
+        *known = Some(Values::one(value));
+    }
+    state
 }
 
 /// The facts within `body`, for threads that come to each of `starts` with these registers.
@@ -134,7 +144,7 @@ impl Search<'_> {
                 .extend([bound.saturating_sub(1), bound, bound.saturating_add(1)]);
         }
         if let Some((a, b)) = compared.known(condition, holds, a, b) {
-            compared.tell(state, a, b);
+            compared.set(state, a, b);
         }
     }
 }
@@ -241,12 +251,13 @@ impl Compared {
         }
     }
 
-    fn tell(&self, state: &mut State, a: Values, b: Values) {
+    fn set(&self, state: &mut State, a: Values, b: Values) {
         // The set of all values stands for nothing known.
-        let told = |values: Values| (values != Values::between(0, u64::MAX)).then_some(values);
-        state[self.left.index()] = told(a);
+        let unless_all =
+            |values: Values| (values != Values::between(0, u64::MAX)).then_some(values);
+        state[self.left.index()] = unless_all(a);
         if let Ok(right) = self.right {
-            state[right.index()] = told(b);
+            state[right.index()] = unless_all(b);
         }
     }
 
@@ -255,7 +266,7 @@ impl Compared {
     }
 }
 
-fn of_which_something_is_known(state: &State) -> u32 {
+fn known_registers(state: &State) -> u32 {
     let bits = state.iter().enumerate();
     bits.fold(0, |all, (n, values)| all | u32::from(values.is_some()) << n)
 }
@@ -288,7 +299,7 @@ pub(crate) fn needed(
                 before |= compared.registers();
             }
             if let Some(known) = known {
-                before &= known.get(&n).map_or(0, of_which_something_is_known);
+                before &= known.get(&n).map_or(0, known_registers);
             }
             changed |= needed.insert(n, before) != Some(before);
         }

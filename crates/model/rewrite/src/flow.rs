@@ -1,17 +1,16 @@
 //! The instructions of a function, and of functions that are copied into it, and the control
 //! flow between them.
 
-use crate::calls::{Around, is_harmless, is_through, number};
 use crate::effects::Effects;
-use crate::live::KERNEL_CALL;
+use crate::kernel::{FLAGS_OF_KERNEL_CALL, is_harmless, is_kernel_call, number};
+use crate::pointers::{Context, is_through};
 use crate::reach::has_register;
 use crate::request::{Code, Frame, Memory, Request};
-use crate::slots::Slots;
 use crate::table::{Table, table};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use alloc::{collections::BTreeSet, vec};
-use iced_x86::{Code as Iced, Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 use sunder_x86::{Flags, Manual};
 
 /// The most instructions of a graph. Threads leave the copy where it ends.
@@ -75,7 +74,7 @@ pub(crate) struct Called {
 }
 
 /// Where control goes after an instruction.
-struct Ways {
+struct Successors {
     /// The targets within the code.
     targets: Vec<u64>,
     /// Whether control can also leave the graph, or returns here after a call.
@@ -107,12 +106,7 @@ fn can_be_passed(i: &Instruction) -> bool {
     i.is_call_near_indirect() || is_kernel_call(i)
 }
 
-/// Whether it is a kernel call of 64-bit programs.
-pub(crate) fn is_kernel_call(i: &Instruction) -> bool {
-    i.code() == Iced::Syscall
-}
-
-fn ways(i: &Instruction) -> Ways {
+fn successors(i: &Instruction) -> Successors {
     let next = i.next_ip();
     let (targets, exits, after) = match i.flow_control() {
         FlowControl::Next => (vec![next], false, None),
@@ -121,7 +115,7 @@ fn ways(i: &Instruction) -> Ways {
         FlowControl::Call | FlowControl::IndirectCall => (vec![], true, Some(next)),
         _ => (vec![], true, None),
     };
-    Ways {
+    Successors {
         targets,
         exits,
         after,
@@ -130,7 +124,7 @@ fn ways(i: &Instruction) -> Ways {
 
 impl Graph {
     /// The graph of a function, and of those functions of `around` that it calls.
-    pub(crate) fn of(frame: &Frame<'_>, around: &Around<'_>) -> Self {
+    pub(crate) fn of(frame: &Frame<'_>, context: &Context<'_>) -> Self {
         let mut graph = Self {
             nodes: Vec::new(),
             index: BTreeMap::new(),
@@ -138,11 +132,11 @@ impl Graph {
             tables: BTreeMap::new(),
             through: BTreeMap::new(),
         };
-        graph.walk(&frame.code, frame.ip.0, OUTER, around);
+        graph.walk(&frame.code, frame.ip.0, OUTER, context);
         // Functions found on the way are appended to the nodes.
         let mut node = 0;
         while node < graph.nodes.len() {
-            graph.follow_call(frame, around, node);
+            graph.follow_call(frame, context, node);
             node += 1;
         }
         graph.link();
@@ -155,11 +149,11 @@ impl Graph {
     pub(crate) fn within(
         request: &Request<'_>,
         depth: usize,
-        around: &Around<'_>,
+        context: &Context<'_>,
     ) -> Option<(Self, usize)> {
         let callers = request.callers.get(..depth)?;
         let outer = callers.last().unwrap_or(&request.frame);
-        let graph = Self::of(outer, around);
+        let graph = Self::of(outer, context);
         let mut instance = OUTER;
         for caller in callers.iter().rev() {
             instance = graph.instance(instance, caller.ip.0)?;
@@ -169,7 +163,7 @@ impl Graph {
     }
 
     /// Adds the function that an instruction calls, or that the function ends in by a jump.
-    fn follow_call(&mut self, frame: &Frame<'_>, around: &Around<'_>, node: usize) {
+    fn follow_call(&mut self, frame: &Frame<'_>, context: &Context<'_>, node: usize) {
         let Node {
             instruction: i,
             instance: from,
@@ -182,11 +176,11 @@ impl Graph {
         }
         let through = is_through(&i);
         let target = if through {
-            around.target(&i)
+            context.target(&i)
         } else {
             Some(i.near_branch_target())
         };
-        let Some((target, code)) = target.and_then(|t| Some((t, around.code(t)?))) else {
+        let Some((target, code)) = target.and_then(|t| Some((t, context.code(t)?))) else {
             return;
         };
         let more = self.nodes.len() + code.bytes.len() / LENGTH;
@@ -209,7 +203,7 @@ impl Graph {
         if through {
             self.through.insert(node, target);
         }
-        self.walk(code, target, instance, around);
+        self.walk(code, target, instance, context);
     }
 
     /// Whether there is room for one more function, and the calls do not recurse.
@@ -247,7 +241,7 @@ impl Graph {
     }
 
     /// Decodes what can be reached from the start of `code` and from `ip`.
-    fn walk(&mut self, code: &Code<'_>, ip: u64, instance: u8, around: &Around<'_>) {
+    fn walk(&mut self, code: &Code<'_>, ip: u64, instance: u8, context: &Context<'_>) {
         let mut manual = Manual::new();
         let mut decoder = Decoder::with_ip(64, code.bytes, code.start.0, DecoderOptions::NONE);
         // `ip` is decoded first: its surroundings matter most if the code is too long.
@@ -266,22 +260,22 @@ impl Graph {
             if instruction.is_invalid() {
                 continue;
             }
-            let ways = ways(&instruction);
-            open.extend(&ways.targets);
-            open.extend(ways.after);
-            let reached = !around.is_far(&instruction) || has_register(&instruction);
+            let successors = successors(&instruction);
+            open.extend(&successors.targets);
+            open.extend(successors.after);
+            let reached = !context.is_far(&instruction) || has_register(&instruction);
             if !reached || !can_be_copied(&instruction) && !can_be_passed(&instruction) {
                 open.push(instruction.next_ip());
                 continue;
             }
             let before = self.nodes.iter().rev().map(|n| &n.instruction);
-            if let Some(table) = table(&instruction, before, code, around.memory) {
+            if let Some(table) = table(&instruction, before, code, context.memory) {
                 open.extend(&table.targets);
                 self.tables.insert(self.nodes.len(), table);
             }
             self.index.insert((instance, ip), self.nodes.len());
             let (effects, flags) = if is_kernel_call(&instruction) {
-                (Effects::of_kernel_call(), KERNEL_CALL)
+                (Effects::of_kernel_call(), FLAGS_OF_KERNEL_CALL)
             } else {
                 let effects = Effects::of(&instruction, &manual.does(&instruction));
                 (effects, Flags::of(&instruction))
@@ -301,10 +295,10 @@ impl Graph {
     fn link(&mut self) {
         for at in 0..self.nodes.len() {
             let node = &self.nodes[at];
-            let ways = ways(&node.instruction);
+            let successors = successors(&node.instruction);
             let instance = node.instance;
-            let (mut next, mut exits) = (Vec::new(), ways.exits);
-            for target in ways.targets {
+            let (mut next, mut exits) = (Vec::new(), successors.exits);
+            for target in successors.targets {
                 match self.find(instance, target) {
                     Some(found) => next.push(found),
                     None => exits = true,
@@ -335,17 +329,6 @@ impl Graph {
             self.nodes[at].next = next;
             self.nodes[at].exits = exits;
         }
-    }
-
-    /// The same graph, in which slots of the frame are followed like registers.
-    pub(crate) fn with_slots(&self, slots: &Slots) -> Self {
-        let mut new = self.clone();
-        for node in new.nodes.iter_mut().filter(|n| n.instance == OUTER) {
-            if let Some(slot) = slots.register(&node.instruction) {
-                node.effects = node.effects.with_slot(&node.instruction, slot);
-            }
-        }
-        new
     }
 
     /// Links the kernel calls that the copy makes. They are recognised by their numbers.
@@ -384,7 +367,7 @@ impl Graph {
 
     /// Whether the current instruction of `frame` is in a loop of its own function.
     pub(crate) fn is_in_loop(frame: &Frame<'_>, memory: Memory<'_>) -> bool {
-        let mut graph = Self::of(frame, &Around::alone(memory));
+        let mut graph = Self::of(frame, &Context::alone(memory));
         graph.pass_calls();
         let all = vec![true; graph.nodes.len()];
         let at = graph.find(OUTER, frame.ip.0);

@@ -1,8 +1,8 @@
 //! Finds the caller of a function: the place of the return address on the stack.
 
-use crate::calls::Around;
 use crate::facts::{Checks, facts};
 use crate::flow::Graph;
+use crate::pointers::Context;
 use crate::registers::Register;
 use crate::request::{Code, Frame, Memory};
 use crate::values::{UNKNOWN, Values};
@@ -20,7 +20,7 @@ const DEEPEST: i64 = 1 << 20;
 /// address. Called functions are assumed to restore the stack pointer. `None` if the stack
 /// pointer can't be followed.
 pub fn return_slot(code: Code<'_>, ip: CodeAddress, memory: Memory<'_>) -> Option<i64> {
-    let mut graph = Graph::of(&Frame { code, ip }, &Around::alone(memory));
+    let mut graph = Graph::of(&Frame { code, ip }, &Context::alone(memory));
     graph.pass_calls();
     let all: BTreeSet<usize> = (0..graph.nodes.len()).collect();
     let start = graph.find(crate::flow::OUTER, code.start.0)?;

@@ -1,7 +1,8 @@
 //! The order of the instructions in a copy: successors follow their predecessors, and functions
 //! lie within their callers, so that the copy needs few additional jumps.
 
-use crate::flow::{Graph, is_kernel_call};
+use crate::flow::Graph;
+use crate::kernel::is_kernel_call;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use iced_x86::FlowControl;

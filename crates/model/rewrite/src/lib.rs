@@ -32,22 +32,21 @@
 extern crate alloc;
 
 mod bounds;
-mod branches;
 mod calls;
+mod choose;
 mod effects;
-mod elsewhere;
 mod emit;
 mod facts;
 mod flow;
 mod frame;
+mod kernel;
 mod layout;
 mod live;
-mod numbers;
 mod operand;
 mod ordering;
 mod plan;
+mod pointers;
 mod reach;
-mod record;
 mod registers;
 mod request;
 mod returns;
@@ -58,8 +57,9 @@ mod table;
 mod values;
 mod varies;
 
-pub use calls::{Called, call_targets, is_harmless, is_linker_stub, more_targets, without_hooks};
+pub use calls::{Called, call_targets, is_linker_stub, more_targets};
 pub use frame::return_slot;
+pub use kernel::{is_harmless, without_hooks};
 pub use ordering::{Function, closed_points, ordering_pages};
 pub use registers::{Register, Registers};
 pub use request::{
@@ -71,11 +71,11 @@ pub use request::{
 /// # Errors
 /// If the instruction can't be made to use the bytes at their new places.
 pub fn specialise(request: &Request<'_>) -> Result<Block, Refusal> {
-    let chosen = plan::choose(request, false)?;
+    let chosen = choose::choose(request, false)?;
     match emit::emit(request, &chosen) {
         // Another instruction of the loop can't reach its operand or target from there.
         Err(Refusal::Encode(_)) if chosen.is_loop => {
-            emit::emit(request, &plan::choose(request, true)?)
+            emit::emit(request, &choose::choose(request, true)?)
         }
         done => done,
     }
@@ -86,5 +86,5 @@ pub fn specialise(request: &Request<'_>) -> Result<Block, Refusal> {
 /// # Errors
 /// As [`specialise`].
 pub fn specialise_alone(request: &Request<'_>) -> Result<Block, Refusal> {
-    emit::emit(request, &plan::choose(request, true)?)
+    emit::emit(request, &choose::choose(request, true)?)
 }

@@ -4,7 +4,6 @@
 use crate::flow::Graph;
 use alloc::collections::{BTreeMap, BTreeSet};
 use iced_x86::RflagsBits;
-use sunder_x86::Flags;
 
 /// The flags that a comparison changes.
 const COMPARED: u32 = RflagsBits::OF
@@ -14,16 +13,9 @@ const COMPARED: u32 = RflagsBits::OF
     | RflagsBits::CF
     | RflagsBits::PF;
 
-/// The effects of a kernel call on flags: it restores them all.
-pub(crate) const KERNEL_CALL: Flags = Flags {
-    read: 0,
-    changed: 0,
-    replaced: 0,
-};
-
 /// The instructions before which no comparison may be placed. Considers the whole known part of
 /// the function, as the flags after a loop are often dead too.
-pub(crate) fn wanted(graph: &Graph) -> BTreeSet<usize> {
+pub(crate) fn live_flags(graph: &Graph) -> BTreeSet<usize> {
     let mut live: BTreeMap<usize, u32> = BTreeMap::new();
     loop {
         let mut changed = false;
@@ -42,6 +34,6 @@ pub(crate) fn wanted(graph: &Graph) -> BTreeSet<usize> {
             break;
         }
     }
-    let wanted = live.into_iter().filter(|&(_, flags)| flags != 0);
-    wanted.map(|(n, _)| n).collect()
+    let used = live.into_iter().filter(|&(_, flags)| flags != 0);
+    used.map(|(n, _)| n).collect()
 }

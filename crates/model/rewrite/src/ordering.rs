@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_it_is_not() {
+    fn bytes_that_resemble_locked_instructions_are_ignored() {
         // mov rax, [rbp-0x10] (a byte of 0xf0); add [rax], ecx
         assert_eq!(pages(0x1000, &[0x48, 0x8b, 0x45, 0xf0, 0x01, 0x08]), []);
         // xchg eax, ecx: registers only.
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_back_from_what_stands_aside_is_no_loop() {
+    fn a_branch_back_from_out_of_line_code_is_no_loop() {
         // lock inc [rax]; jne aside; back: mov dword ptr [rax], 0; ret; aside: inc [rdi]; jmp back.
         // The store releases what the first instruction acquired, and must stay closed.
         let back = [0xc7, 0x00, 0, 0, 0, 0];
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn where_instructions_begin_must_be_beyond_doubt() {
+    fn code_with_uncertain_instruction_boundaries_is_refused() {
         let with = |more: &[u8]| closed(&[&LOOP[..], more].concat(), 0x90);
         assert!(with(&[0xc3]).is_some());
         // Branches into the middle of the first instruction, and of one of the next function.
@@ -436,7 +436,7 @@ mod tests {
     proptest::proptest! {
         /// For any bytes, no ordering instruction is open.
         #[test]
-        fn what_orders_is_never_open(
+        fn ordering_instructions_are_never_on_open_pages(
             parts in proptest::collection::vec(0..6usize, 1..40),
             noise in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..4),
         ) {

@@ -1,25 +1,21 @@
-//! Chooses the code to copy, and plans each of its operands.
+//! Plans the operands of a loop: which get another displacement, which a guard, and on which facts,
+//! slots and checks that rests. Called by [`crate::choose`]; it must not encode anything.
 
-use crate::bounds::plan;
-pub(crate) use crate::bounds::{Alternative, Bound, Plan};
-use crate::calls::{Around, Targets, targets};
+use crate::bounds::{Plan, plan};
 use crate::effects::{State, UNKNOWN};
-use crate::facts::{Checks, Facts, facts, needed};
-use crate::flow::{Graph, OUTER, can_be_copied};
-use crate::live::wanted;
+use crate::facts::{Checks, Facts, at_fault, facts, needed};
+use crate::flow::{Graph, OUTER};
 use crate::operand::Operand;
 use crate::registers::{FOLLOWED, Register};
-use crate::request::{Code, Frame, Place, Refusal, Request, Seen};
-use crate::returns::{Kept, kept};
+use crate::request::{Code, Request, Seen};
+use crate::returns::{UncheckedReturns, unchecked_returns};
 use crate::slots::Slots;
 use crate::speculate::{checks, foresee};
 use crate::table::parts;
 use crate::values::Values;
-use crate::varies::varies;
+use crate::varies::varies_in_loop;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec;
 use alloc::vec::Vec;
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use sunder_x86::Manual;
 use sunder_x86::copies::CONDITIONS;
 
@@ -37,56 +33,36 @@ pub(crate) struct Version {
     /// distance.
     pub switches: BTreeMap<usize, (Register, Vec<(i64, usize)>)>,
     /// Returns whose address nothing in the copy can change.
-    pub kept: BTreeSet<usize>,
+    pub unchecked_returns: BTreeSet<usize>,
     /// Guarded operands that are seldom on the page: their unchanged instruction comes first.
     pub rare: BTreeSet<usize>,
 }
 
 /// One of a loop's two copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Way {
+pub(crate) enum CopyKind {
     /// The copy for threads for which all checks held.
     Fast,
     /// The copy for threads for which a check failed.
     Slow,
 }
 
-/// The code to copy, with its plans.
-#[derive(Debug)]
-pub(crate) struct Chosen {
-    pub graph: Graph,
-    pub body: BTreeSet<usize>,
-    /// The instruction that faulted.
-    pub at: usize,
-    pub is_loop: bool,
-    /// The plans where all checks held.
-    pub fast: Version,
-    /// The plans where a check failed.
-    pub slow: Version,
-    pub checks: Checks,
-    /// Checks of the slow copy that return to the fast one if they hold.
-    pub returns: BTreeSet<usize>,
-    /// Slots of the frame that are followed where all checks held.
-    pub slots: Option<Slots>,
-    /// The registers of the operand that faulted.
-    pub seen: Seen,
-    /// Instructions before which no comparison may be placed.
-    pub wanted: BTreeSet<usize>,
-}
-
 /// The bits of the machine's registers, without slots.
 const MACHINE: u32 = 0xffff;
 
 /// The input for planning loops.
-struct Planner<'a> {
-    request: &'a Request<'a>,
-    graph: &'a Graph,
+pub(crate) struct Planner<'a> {
+    pub request: &'a Request<'a>,
+    /// The graph in which the loop is planned.
+    pub graph: &'a Graph,
     /// The graph without slots.
-    plain: &'a Graph,
+    pub plain: &'a Graph,
     /// The code of the outer function.
-    code: &'a Code<'a>,
-    at: usize,
-    wanted: BTreeSet<usize>,
+    pub code: &'a Code<'a>,
+    /// The instruction that faulted.
+    pub at: usize,
+    /// Instructions before which no comparison may be placed.
+    pub live_flags: BTreeSet<usize>,
 }
 
 /// A loop that is being planned.
@@ -117,137 +93,20 @@ fn without_slots(mut state: State) -> State {
     state
 }
 
+/// The plans for a loop, or for one instruction.
 #[derive(Default)]
-struct Planned {
-    fast: Version,
-    slow: Version,
-    checks: Checks,
-    returns: BTreeSet<usize>,
-    slots: Option<Slots>,
-}
-
-/// Chooses the code to copy; with `only_alone` just the instruction that faulted.
-pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, Refusal> {
-    let ip = request.frame.ip;
-    let targets = if only_alone {
-        Targets::new()
-    } else {
-        targets(request)
-    };
-    let around = Around::of(request, &targets);
-    let one = only_alone.then(|| one(&request.frame)).flatten();
-    let own = Graph::of(one.as_ref().unwrap_or(&request.frame), &around);
-    let at = own.find(OUTER, ip.0);
-    let at = at.filter(|&n| can_be_copied(&own.nodes[n].instruction));
-    let at = at.ok_or(Refusal::NoInstruction(ip))?;
-    let seen = can_be_moved(request, &own, at)?;
-    if !only_alone {
-        // The outermost loop is best: to leave a copy and fault again takes as long as many
-        // guards.
-        for depth in (0..=request.callers.len()).rev() {
-            let outer = depth.checked_sub(1).and_then(|n| request.callers.get(n));
-            let outer = outer.unwrap_or(&request.frame);
-            // Analysing all called functions takes long, so the function's own loop is checked
-            // first.
-            if !Graph::is_in_loop(outer, request.memory) {
-                continue;
-            }
-            let found = Graph::within(request, depth, &around);
-            let Some((graph, at)) = found else { continue };
-            let wanted = wanted(&graph);
-            let planner = Planner {
-                request,
-                graph: &graph,
-                plain: &graph,
-                code: &outer.code,
-                at,
-                wanted,
-            };
-            if let Some((body, planned)) = planner.best() {
-                let wanted = planner.wanted;
-                return Ok(planned.chosen(graph, body, at, seen, wanted, true));
-            }
-        }
-    }
-    let (body, planned) = alone(request, &own, at)?;
-    let wanted = BTreeSet::new();
-    Ok(planned.chosen(own, body, at, seen, wanted, false))
-}
-
-/// The instruction of a frame without the rest of its function, which takes long to decode.
-/// `None` if control may go elsewhere than to the next instruction.
-fn one<'a>(frame: &Frame<'a>) -> Option<Frame<'a>> {
-    let at = usize::try_from(frame.ip.0.checked_sub(frame.code.start.0)?).ok()?;
-    let bytes = frame.code.bytes.get(at..)?;
-    let i = Decoder::with_ip(64, bytes, frame.ip.0, DecoderOptions::NONE).decode();
-    let goes_on = !i.is_invalid() && i.flow_control() == FlowControl::Next;
-    let code = Code {
-        start: frame.ip,
-        bytes: bytes.get(..i.len()).filter(|_| goes_on)?,
-    };
-    Some(Frame { code, ..*frame })
-}
-
-impl Planned {
-    fn chosen(
-        self,
-        graph: Graph,
-        body: BTreeSet<usize>,
-        at: usize,
-        seen: Seen,
-        wanted: BTreeSet<usize>,
-        is_loop: bool,
-    ) -> Chosen {
-        Chosen {
-            graph,
-            body,
-            at,
-            is_loop,
-            fast: self.fast,
-            slow: self.slow,
-            checks: self.checks,
-            returns: self.returns,
-            slots: self.slots,
-            seen,
-            wanted,
-        }
-    }
-}
-
-/// The registers of the operand that faulted, if any displacement can move it.
-fn can_be_moved(request: &Request<'_>, graph: &Graph, at: usize) -> Result<Seen, Refusal> {
-    let ip = request.frame.ip;
-    let instruction = &graph.nodes[at].instruction;
-    let mut manual = Manual::new();
-    let operand = Operand::of(instruction, &mut manual).ok_or(Refusal::Operand(ip))?;
-    let state = known(request);
-    let (Some(base), Some(index)) = operand.single(&state) else {
-        return Err(Refusal::Operand(ip));
-    };
-    match request
-        .moved
-        .place(operand.address(base, index), operand.width)
-    {
-        Place::Elsewhere => Err(Refusal::Elsewhere(ip)),
-        Place::Straddles => Err(Refusal::Straddles(ip)),
-        Place::In(rule) if operand.displaced(rule.delta).is_none() => Err(Refusal::OutOfReach(ip)),
-        Place::In(_) => Ok(seen_now(request, &operand)),
-    }
-}
-
-/// The registers at the fault, as facts.
-pub(crate) fn known(request: &Request<'_>) -> State {
-    let mut state = UNKNOWN;
-    for (known, value) in state.iter_mut().zip(request.registers.general) {
-        *known = Some(Values::one(value));
-    }
-    state
+pub(crate) struct Planned {
+    pub fast: Version,
+    pub slow: Version,
+    pub checks: Checks,
+    pub returns: BTreeSet<usize>,
+    pub slots: Option<Slots>,
 }
 
 impl Planner<'_> {
     /// The outermost loop of the outer function that has a plan for the instruction. A loop
     /// that is only in a called function is planned better from that function.
-    fn best(&self) -> Option<(BTreeSet<usize>, Planned)> {
+    pub(crate) fn best(&self) -> Option<(BTreeSet<usize>, Planned)> {
         let mut loops = self.graph.loops(self.at);
         let is_outer = |n: &usize| self.graph.nodes[*n].instance == OUTER;
         loops.retain(|body| body.iter().any(is_outer));
@@ -275,7 +134,7 @@ impl Planner<'_> {
         if let Some(operand) = operands.get(&self.at) {
             seen.insert(0, seen_now(self.request, operand));
         }
-        let start = known(self.request);
+        let start = at_fault(self.request);
         seen.extend(foresee(self.request, self.graph, body, (self.at, start)));
         let without = Checks::new();
         let starts = [(self.at, start)];
@@ -286,7 +145,7 @@ impl Planner<'_> {
             operands: &operands,
             seen: &seen,
         };
-        let plain = self.version(&work, plain, used, &without, Way::Fast);
+        let plain = self.version(&work, plain, used, &without, CopyKind::Fast);
         let open = work.guarded(self.graph, &plain);
         let only_plain = |plain| Planned {
             fast: plain,
@@ -309,12 +168,12 @@ impl Planner<'_> {
             return None;
         }
         let slots = Slots::of(self.graph, work.body, self.code)?;
-        let mut start = known(self.request);
+        let mut start = at_fault(self.request);
         slots.add(self.request, &mut start);
-        let graph = self.graph.with_slots(&slots);
+        let graph = slots.followed(self.graph);
         let planner = Planner {
             graph: &graph,
-            wanted: self.wanted.clone(),
+            live_flags: self.live_flags.clone(),
             ..*self
         };
         let mut seen = work.seen.to_vec();
@@ -344,14 +203,14 @@ impl Planner<'_> {
             work.body,
             (self.at, start),
             &wanted.collect(),
-            &self.wanted,
+            &self.live_flags,
         );
         let fast = facts(self.graph, work.body, &[(self.at, start)], &checks);
         let kept = match slots {
             Some(slots) => slots.keep(self.graph, work.body, &fast)?,
             None => BTreeMap::new(),
         };
-        let fast = self.version(work, fast, kept, &checks, Way::Fast);
+        let fast = self.version(work, fast, kept, &checks, CopyKind::Fast);
         let better = work.guarded(self.graph, &fast).len() < open.len();
         let enters = || self.conditions(self.at, &fast.facts, &fast.needed) <= CONDITIONS;
         if !better || slots.is_none() && checks.is_empty() || slots.is_some() && !enters() {
@@ -384,10 +243,10 @@ impl Planner<'_> {
         let slow = facts(self.plain, work.body, &starts, &without);
         let planner = Planner {
             graph: self.plain,
-            wanted: self.wanted.clone(),
+            live_flags: self.live_flags.clone(),
             ..*self
         };
-        let slow = planner.version(work, slow, BTreeMap::new(), &without, Way::Slow);
+        let slow = planner.version(work, slow, BTreeMap::new(), &without, CopyKind::Slow);
         let leads_back = |n: &usize| {
             let node = &self.graph.nodes[*n];
             let (Some(before), Some(check)) = (slow.facts.get(n), checks.get(n)) else {
@@ -455,7 +314,7 @@ impl Planner<'_> {
         facts: Facts,
         kept_by: BTreeMap<usize, u32>,
         checks: &Checks,
-        way: Way,
+        way: CopyKind,
     ) -> Version {
         let body = work.body;
         let (mut plans, mut used) = (BTreeMap::new(), kept_by);
@@ -463,10 +322,10 @@ impl Planner<'_> {
             let Some(state) = facts.get(&n) else { continue };
             let ip = self.graph.nodes[n].instruction.ip();
             let seen: Vec<Seen> = work.seen.iter().filter(|s| s.ip.0 == ip).copied().collect();
-            let varies = |register| varies(self.graph, body, n, register);
+            let varies = |register| varies_in_loop(self.graph, body, n, register);
             let (plan, registers) = plan(self.request.moved, operand, state, &seen, varies);
             match plan {
-                Some(Plan::Guarded(_)) if self.wanted.contains(&n) => {}
+                Some(Plan::Guarded(_)) if self.live_flags.contains(&n) => {}
                 Some(plan) => {
                     plans.insert(n, plan);
                     *used.entry(n).or_insert(0) |= registers;
@@ -481,10 +340,10 @@ impl Planner<'_> {
                 switches.insert(sum, switch);
             }
         }
-        let mut found = Kept::default();
+        let mut found = UncheckedReturns::default();
         let mut more = used.clone();
-        if way == Way::Fast && self.is_first() {
-            found = kept(self.graph, body, &facts);
+        if way == CopyKind::Fast && self.is_first() {
+            found = unchecked_returns(self.graph, body, &facts);
             for (n, registers) in &found.used {
                 *more.entry(*n).or_insert(0) |= registers;
             }
@@ -492,7 +351,7 @@ impl Planner<'_> {
         let mut demanded = needed(self.graph, body, &more, checks, Some(&facts));
         let fits = |&n: &usize| self.conditions(n, &facts, &demanded) <= CONDITIONS;
         if !found.returns.is_empty() && !plans.keys().all(fits) {
-            found = Kept::default();
+            found = UncheckedReturns::default();
             demanded = needed(self.graph, body, &used, checks, Some(&facts));
         }
         let late = self.late(body);
@@ -500,7 +359,7 @@ impl Planner<'_> {
         Version {
             needed: demanded,
             rare: plans.keys().copied().filter(is_late).collect(),
-            kept: found.returns,
+            unchecked_returns: found.returns,
             plans,
             facts,
             switches,
@@ -521,7 +380,7 @@ impl Planner<'_> {
             return None;
         };
         // The sum sets all flags, so they must be dead before it.
-        if !body.contains(&sum) || self.wanted.contains(&sum) {
+        if !body.contains(&sum) || self.live_flags.contains(&sum) {
             return None;
         }
         let [a, b] = parts(&self.graph.nodes[sum].instruction)?;
@@ -562,36 +421,12 @@ fn brings(needed: u32, facts: &State, state: &State) -> bool {
     })
 }
 
-fn seen_now(request: &Request<'_>, operand: &Operand) -> Seen {
+/// The registers of an operand at the fault.
+pub(crate) fn seen_now(request: &Request<'_>, operand: &Operand) -> Seen {
     let get = |register: Option<Register>| register.map_or(0, |r| request.registers.get(r));
     Seen {
         ip: request.frame.ip,
         base: get(operand.base),
         index: get(operand.index),
     }
-}
-
-/// The plan for the instruction alone. The entry's conditions check its bounds.
-fn alone(
-    request: &Request<'_>,
-    graph: &Graph,
-    at: usize,
-) -> Result<(BTreeSet<usize>, Planned), Refusal> {
-    let ip = request.frame.ip;
-    let mut manual = Manual::new();
-    let operand = Operand::of(&graph.nodes[at].instruction, &mut manual);
-    let operand = operand.ok_or(Refusal::Operand(ip))?;
-    let unknown = UNKNOWN;
-    let seen = seen_now(request, &operand);
-    let (plan, _) = plan(request.moved, &operand, &unknown, &[seen], |_| false);
-    let fast = Version {
-        plans: BTreeMap::from([(at, plan.ok_or(Refusal::OutOfReach(ip))?)]),
-        facts: Facts::from([(at, unknown)]),
-        ..Version::default()
-    };
-    let planned = Planned {
-        fast,
-        ..Planned::default()
-    };
-    Ok((vec![at].into_iter().collect(), planned))
 }

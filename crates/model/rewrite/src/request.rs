@@ -38,14 +38,14 @@ pub struct MovedPage {
     pub rules: Vec<Rule>,
 }
 
-/// Where an access lies in regard to a moved page.
+/// How the bytes of an access have moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Not on the page.
+pub(crate) enum Relocation {
+    /// Not at all: they are not on the page.
     Elsewhere,
-    /// Completely within this rule.
+    /// All by this rule.
     In(Rule),
-    /// Within two rules, or partly on the page.
+    /// By two rules, or only some of them.
     Straddles,
 }
 
@@ -54,41 +54,44 @@ pub(crate) enum Place {
 const MOST_ADDRESSES: u64 = 512;
 
 impl MovedPage {
-    /// The place of an access at any of these addresses. They may lie in several rules (one
+    /// How an access at any of these addresses has moved. They may lie in several rules (one
     /// thread's elements among another's) if all moved by the same distance.
-    pub(crate) fn place_each(&self, addresses: Values, width: u64) -> Place {
-        match self.place_all(addresses.low, addresses.high, width) {
-            Place::Straddles => self.alike(addresses, width).unwrap_or(Place::Straddles),
+    pub(crate) fn relocation_of_each(&self, addresses: Values, width: u64) -> Relocation {
+        match self.relocation_of_range(addresses.low, addresses.high, width) {
+            Relocation::Straddles => self
+                .alike(addresses, width)
+                .unwrap_or(Relocation::Straddles),
             other => other,
         }
     }
 
-    fn alike(&self, addresses: Values, width: u64) -> Option<Place> {
+    fn alike(&self, addresses: Values, width: u64) -> Option<Relocation> {
         let mut places = addresses
             .each(MOST_ADDRESSES)?
-            .map(|a| self.place(a, width));
-        let Some(Place::In(first)) = places.next() else {
+            .map(|a| self.relocation(a, width));
+        let Some(Relocation::In(first)) = places.next() else {
             return None;
         };
-        let same = |place| matches!(place, Place::In(rule) if rule.delta == first.delta);
-        places.all(same).then_some(Place::In(first))
+        let same = |place| matches!(place, Relocation::In(rule) if rule.delta == first.delta);
+        places.all(same).then_some(Relocation::In(first))
     }
 
-    /// The place of an access at any address from `low` to `high`.
-    fn place_all(&self, low: u64, high: u64, width: u64) -> Place {
+    /// How an access at any address from `low` to `high` has moved.
+    fn relocation_of_range(&self, low: u64, high: u64, width: u64) -> Relocation {
         let all = high.saturating_sub(low).checked_add(width);
-        all.map_or(Place::Straddles, |all| self.place(low, all))
+        all.map_or(Relocation::Straddles, |all| self.relocation(low, all))
     }
 
-    pub(crate) fn place(&self, address: u64, width: u64) -> Place {
+    /// How an access has moved.
+    pub(crate) fn relocation(&self, address: u64, width: u64) -> Relocation {
         let page = self.page;
         let Some(last) = address.checked_add(width.saturating_sub(1)) else {
-            return Place::Straddles;
+            return Relocation::Straddles;
         };
         if last < page.start.0
             || address.wrapping_sub(page.start.0) >= page.len && address > page.start.0
         {
-            return Place::Elsewhere;
+            return Relocation::Elsewhere;
         }
         let whole = |rule: &&Rule| {
             let from = address.wrapping_sub(rule.bytes.start.0);
@@ -97,7 +100,7 @@ impl MovedPage {
         self.rules
             .iter()
             .find(whole)
-            .map_or(Place::Straddles, |rule| Place::In(*rule))
+            .map_or(Relocation::Straddles, |rule| Relocation::In(*rule))
     }
 }
 

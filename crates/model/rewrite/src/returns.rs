@@ -8,7 +8,8 @@
 
 use crate::effects::State;
 use crate::facts::Facts;
-use crate::flow::{Graph, is_kernel_call, is_plain_return};
+use crate::flow::{Graph, is_plain_return};
+use crate::kernel::is_kernel_call;
 use crate::registers::Register;
 use crate::values::Values;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,7 @@ const SLOT: u64 = 8;
 
 /// Returns whose addresses can't change.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct UncheckedReturns {
     /// The return instructions.
     pub returns: BTreeSet<usize>,
     /// The registers whose facts show it, by the instruction at which they are used.
@@ -27,8 +28,12 @@ pub(crate) struct Kept {
 }
 
 /// The returns in `body` whose address is that which the call pushed.
-pub(crate) fn kept(graph: &Graph, body: &BTreeSet<usize>, facts: &Facts) -> Kept {
-    let mut kept = Kept::default();
+pub(crate) fn unchecked_returns(
+    graph: &Graph,
+    body: &BTreeSet<usize>,
+    facts: &Facts,
+) -> UncheckedReturns {
+    let mut found = UncheckedReturns::default();
     for (number, call) in graph.calls.iter().enumerate() {
         let Ok(instance) = u8::try_from(number + 1) else {
             break;
@@ -38,30 +43,30 @@ pub(crate) fn kept(graph: &Graph, body: &BTreeSet<usize>, facts: &Facts) -> Kept
         let Some(slot) = start.filter(|n| body.contains(n)).and_then(rsp) else {
             continue;
         };
-        let Some(used) = stores_keep(graph, body, facts, instance, slot) else {
+        let Some(used) = registers_that_keep(graph, body, facts, instance, slot) else {
             continue;
         };
         let returns = body.iter().copied().filter(|&n| {
             let node = &graph.nodes[n];
             node.instance == instance && is_plain_return(&node.instruction) && rsp(n) == Some(slot)
         });
-        let before = kept.returns.len();
+        let before = found.returns.len();
         for n in returns {
-            kept.returns.insert(n);
-            *kept.used.entry(n).or_insert(0) |= Register::RSP.bit();
+            found.returns.insert(n);
+            *found.used.entry(n).or_insert(0) |= Register::RSP.bit();
         }
-        if kept.returns.len() > before {
+        if found.returns.len() > before {
             for (n, registers) in used {
-                *kept.used.entry(n).or_insert(0) |= registers;
+                *found.used.entry(n).or_insert(0) |= registers;
             }
         }
     }
-    kept
+    found
 }
 
 /// The registers whose facts show that no store between the call and its return overlaps
 /// `slot`; `None` if one may.
-fn stores_keep(
+fn registers_that_keep(
     graph: &Graph,
     body: &BTreeSet<usize>,
     facts: &Facts,

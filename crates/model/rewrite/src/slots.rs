@@ -10,7 +10,8 @@
 
 use crate::effects::State;
 use crate::facts::Facts;
-use crate::flow::{Graph, OUTER, is_kernel_call};
+use crate::flow::{Graph, OUTER};
+use crate::kernel::is_kernel_call;
 use crate::registers::{Register, SLOTS};
 use crate::request::{Code, Request};
 use crate::returns::{is_apart, is_unbounded, registers};
@@ -84,11 +85,23 @@ impl Slots {
             !split.contains(at) && !used.iter().any(overlaps)
         };
         let displacements: Vec<u64> = loaded.into_iter().filter(alone).take(SLOTS).collect();
-        (!displacements.is_empty() && is_own(graph, code)).then_some(Self { displacements })
+        (!displacements.is_empty() && has_private_frame(graph, code))
+            .then_some(Self { displacements })
+    }
+
+    /// `graph` with the slots followed like registers.
+    pub(crate) fn followed(&self, graph: &Graph) -> Graph {
+        let mut new = graph.clone();
+        for node in new.nodes.iter_mut().filter(|n| n.instance == OUTER) {
+            if let Some(slot) = self.register(&node.instruction) {
+                node.effects = node.effects.with_slot(&node.instruction, slot);
+            }
+        }
+        new
     }
 
     /// The slot that is exactly the instruction's operand.
-    pub(crate) fn register(&self, i: &Instruction) -> Option<Register> {
+    fn register(&self, i: &Instruction) -> Option<Register> {
         let explicit = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);
         let plain = i.memory_base() == Iced::RBP
             && i.memory_index() == Iced::None
@@ -156,7 +169,7 @@ impl Slots {
 }
 
 /// Whether the function computes no address of its frame, except to access a variable directly.
-fn is_own(graph: &Graph, code: &Code<'_>) -> bool {
+fn has_private_frame(graph: &Graph, code: &Code<'_>) -> bool {
     let ip = code.start.0;
     let mut decoder = Decoder::with_ip(64, code.bytes, ip, DecoderOptions::NONE);
     // Includes code that seems unreachable: it may be an exception handler.
@@ -178,7 +191,7 @@ fn is_own(graph: &Graph, code: &Code<'_>) -> bool {
         && all.iter().chain(reached).all(|i| {
             i.ip() == push.ip()
                 || i.ip() == set.ip()
-                || !i.is_invalid() && leaves_alone(i) && stays(i, code)
+                || !i.is_invalid() && keeps_frame_private(i) && branches_within(i, code)
         })
 }
 
@@ -188,7 +201,7 @@ fn sets_frame(i: &Instruction) -> bool {
 
 /// Whether the instruction passes on no address of the frame, and changes rsp only in a known
 /// way.
-fn leaves_alone(i: &Instruction) -> bool {
+fn keeps_frame_private(i: &Instruction) -> bool {
     let of_frame = |r: Iced| matches!(r.full_register(), Iced::RSP | Iced::RBP);
     let memory = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);
     if memory {
@@ -210,7 +223,7 @@ fn leaves_alone(i: &Instruction) -> bool {
 }
 
 /// Whether a branch stays in the function: its other parts have the same frame.
-fn stays(i: &Instruction, code: &Code<'_>) -> bool {
+fn branches_within(i: &Instruction, code: &Code<'_>) -> bool {
     match i.flow_control() {
         FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
             code.contains(i.near_branch_target())

@@ -7,14 +7,14 @@ use crate::facts::{Check, Checks, Facts, facts, needed};
 use crate::flow::Graph;
 use crate::operand::Operand;
 use crate::registers::Register;
-use crate::request::{Place as Moved, Request, Rule, Seen};
+use crate::request::{Relocation, Request, Rule, Seen};
 use crate::values::Values;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register as Iced};
 use sunder_access::{Address, CodeAddress};
-use sunder_x86::{Manual, Place};
+use sunder_x86::{AddressForm, Manual};
 
 /// The most pointers in a chain that is followed.
 const DEEPEST: usize = 4;
@@ -53,9 +53,9 @@ pub(crate) fn foresee(
         if n != at
             && let Some(operand) = Operand::of(&node.instruction, &mut manual)
             && let (Some(base), Some(index)) = operand.single(&state)
-            && let Moved::In(_) = request
+            && let Relocation::In(_) = request
                 .moved
-                .place(operand.address(base, index), operand.width)
+                .relocation(operand.address(base, index), operand.width)
         {
             seen.push(Seen {
                 ip: CodeAddress(node.instruction.ip()),
@@ -138,7 +138,8 @@ pub(crate) fn checks(
 fn is_settled(request: &Request<'_>, operand: &Operand, state: Option<&State>) -> bool {
     let addresses = state.and_then(|state| operand.addresses(state));
     addresses.is_some_and(|a| {
-        a.only().is_some() || request.moved.place_each(a, operand.width) != Moved::Straddles
+        a.only().is_some()
+            || request.moved.relocation_of_each(a, operand.width) != Relocation::Straddles
     })
 }
 
@@ -189,7 +190,7 @@ pub(crate) fn loaded(
 }
 
 /// The address of an access, if it is known.
-pub(crate) fn exact(place: &Place, state: &State) -> Option<u64> {
+pub(crate) fn exact(place: &AddressForm, state: &State) -> Option<u64> {
     place.address(|number| state[Register(number).index()]?.only())
 }
 
@@ -257,11 +258,11 @@ fn expected(request: &Request<'_>, load: &Load, stores: &[Store]) -> Option<u64>
     let value = match value {
         Some(value) => value,
         None => {
-            let place = request.moved.place(load.address, load.width);
+            let place = request.moved.relocation(load.address, load.width);
             let delta = match place {
-                Moved::Elsewhere => 0,
-                Moved::In(Rule { delta, .. }) => delta,
-                Moved::Straddles => return None,
+                Relocation::Elsewhere => 0,
+                Relocation::In(Rule { delta, .. }) => delta,
+                Relocation::Straddles => return None,
             };
             let address = Address(load.address.wrapping_add_signed(delta));
             (request.memory.0)(address, load.width)?

@@ -251,7 +251,7 @@ mod tests {
 
     /// The result of every operation contains the results for all values of its operands.
     #[test]
-    fn no_result_is_forgotten() {
+    fn no_possible_result_is_missing() {
         for a in samples() {
             for b in samples() {
                 for x in all(a) {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_is_none() {
+    fn impossible_values_are_none() {
         let values = Values::steps(8, 32, 8);
         assert_eq!(values.within(9, 15), None);
         assert_eq!(values.within(9, 100), Some(Values::steps(16, 32, 8)));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_grows_to_the_bound_that_its_steps_meet() {
+    fn a_counter_is_widened_to_the_bound_that_its_steps_reach() {
         let (first, second) = (Values::one(8), Values::steps(8, 16, 8));
         let bounds = [20u64, 40];
         assert_eq!(

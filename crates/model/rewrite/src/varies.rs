@@ -14,7 +14,12 @@ const MOST: usize = 48;
 /// Whether the value of `register` at `at` depends on itself in an earlier round of `body`: a
 /// counter, a pointer that advances, or something computed from them. A value that is loaded in
 /// each round from the same place does not count, as it mostly stays the same.
-pub(crate) fn varies(graph: &Graph, body: &BTreeSet<usize>, at: usize, register: Register) -> bool {
+pub(crate) fn varies_in_loop(
+    graph: &Graph,
+    body: &BTreeSet<usize>,
+    at: usize,
+    register: Register,
+) -> bool {
     let mut manual = Manual::new();
     let mut made_by: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut open = writers(graph, body, at, register);
@@ -30,7 +35,7 @@ pub(crate) fn varies(graph: &Graph, body: &BTreeSet<usize>, at: usize, register:
         open.extend(&from);
         made_by.insert(n, from);
     }
-    made_by.keys().any(|&n| makes_itself(&made_by, n))
+    made_by.keys().any(|&n| depends_on_itself(&made_by, n))
 }
 
 /// The registers that an instruction reads, except for the stack pointer, which is restored.
@@ -60,7 +65,7 @@ fn writers(graph: &Graph, body: &BTreeSet<usize>, at: usize, register: Register)
     found
 }
 
-fn makes_itself(made_by: &BTreeMap<usize, Vec<usize>>, n: usize) -> bool {
+fn depends_on_itself(made_by: &BTreeMap<usize, Vec<usize>>, n: usize) -> bool {
     let of = |n: usize| made_by.get(&n).into_iter().flatten().copied();
     let mut met: BTreeSet<usize> = BTreeSet::new();
     let mut open: Vec<usize> = of(n).collect();

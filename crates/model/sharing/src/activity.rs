@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_took_long_is_no_peak() {
+    fn changes_spread_over_a_long_time_are_no_peak() {
         // The same number of samples takes longer when samples become rarer.
         let mut line = Timeline::new(Time(0));
         line.add(0, 2 * MS, 2.0);

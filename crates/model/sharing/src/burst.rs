@@ -4,7 +4,8 @@
 
 use crate::bytes::ByteState;
 use crate::footprint::Footprint;
-use crate::line::{Line, Scale};
+use crate::line::Line;
+use crate::scale::Scale;
 use crate::stretch::{self, ANY_CPU, Class, Context, Entry};
 use crate::tally::{add_use, join};
 use crate::touch::Touch;
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_comes_rarely_is_not_left_out() {
+    fn a_thread_with_few_hits_is_not_left_out() {
         let mut order = vec![0; 20];
         order.extend([1, 0, 1, 0, 1, 0]);
         // Thread 1 has three hits, too few for any to be left out.

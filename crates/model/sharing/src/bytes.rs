@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_never_there_at_once_shares_nothing_written() {
+    fn threads_that_were_never_present_together_share_no_written_byte() {
         let mut byte = ByteWatch::default();
         byte.touch(0, true);
         byte.touch(1, true);

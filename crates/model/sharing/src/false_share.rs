@@ -1,10 +1,28 @@
 //! Which share of a line's interleavings is false, how certain that share is, and what kind of
-//! sharing follows from it in cases of doubt. Called for every contended line, and by the
-//! caller who joins lines to objects. It must not hide a line because it has few samples.
+//! sharing follows from it in cases of doubt. Called for every contended line, and for objects
+//! with several lines (`joint`). It must not hide a line because it has few samples.
 
 use crate::config::MIXED_FROM;
 use crate::pairs::{Pairs, counted_variance, vanishing};
-use crate::verdict::{Sharing, Verdict};
+
+/// The kind of sharing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Sharing {
+    /// No byte has two simultaneous accessors of which one writes.
+    False,
+    /// Some bytes have, and moving the other bytes away would help little.
+    True,
+    /// Some bytes have, and moving the other bytes away would help too.
+    Mixed,
+}
+
+impl Sharing {
+    /// The kind of sharing of a line or object that has both kinds.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        if self == other { self } else { Self::Mixed }
+    }
+}
 
 /// The share of false interleavings (0 to 1) with its standard error in two parts: of what was
 /// counted in bursts and exact streams, and of what only samples tell.
@@ -74,7 +92,7 @@ impl FalseShare {
     }
 
     /// Whether the share exceeds the limit by two standard errors.
-    fn is_clearly_mixed(&self) -> bool {
+    pub fn is_clearly_mixed(&self) -> bool {
         self.share - 2.0 * self.error() >= MIXED_FROM
     }
 
@@ -89,7 +107,7 @@ impl FalseShare {
     }
 
     /// The share of several lines together, each weighted by its number of interleavings.
-    fn joint(all: &[(Self, f64)]) -> Self {
+    pub fn joint(all: &[(Self, f64)]) -> Self {
         let whole: f64 = all.iter().map(|(_, weight)| weight).sum();
         let mut joint = Self::NONE;
         for (one, weight) in all {
@@ -103,29 +121,6 @@ impl FalseShare {
             joint.sampled_error = joint.sampled_error.hypot(part * one.sampled_error);
         }
         joint
-    }
-}
-
-/// The kind of sharing of an object with several lines; `None` without lines. It is mixed if
-/// one line clearly is, or if some lines are truly and others falsely shared. Lines in doubt
-/// are decided together, so that an unimportant line with few samples does not decide for the
-/// object. Where bursts confirmed one of the lines, samples alone leave every other line in
-/// doubt: the samples' estimate assumes a random order of accesses, and bursts of the same code
-/// may have shown that the order is not random.
-pub fn joint_sharing<'a>(lines: impl Iterator<Item = &'a Verdict> + Clone) -> Option<Sharing> {
-    let some_confirmed = lines.clone().any(|line| line.confirmed);
-    let mut kinds = None;
-    let mut clear = false;
-    let mut all = Vec::new();
-    for line in lines {
-        kinds = Some(kinds.map_or(line.sharing, |k: Sharing| k.and(line.sharing)));
-        clear |= line.sharing == Sharing::False
-            || line.falsely.is_clearly_mixed() && (line.confirmed || !some_confirmed);
-        all.push((line.falsely, line.interleavings_per_second));
-    }
-    match kinds {
-        Some(Sharing::Mixed) if !clear => Some(FalseShare::joint(&all).sharing()),
-        other => other,
     }
 }
 

@@ -6,12 +6,15 @@ use crate::config::{Config, MAX_GAP_WINDOWS, SAMPLES_PER_WINDOW};
 use crate::footprint::Footprint;
 use crate::hash::Map;
 use crate::input::{Burst, Sample};
-use crate::line::{Line, Scale};
+use crate::line::Line;
 use crate::near::Near;
 use crate::once::SingleTouches;
+use crate::room::make_room;
 use crate::running::Running;
+use crate::scale::Scale;
 use crate::stretch::{ANY_CPU, Class};
 use crate::suspect::{self, Suspect};
+use crate::threads::{ThreadTime, Threads};
 use crate::touch::Touch;
 use crate::verdict::{self, Verdict};
 use std::borrow::Cow;
@@ -20,21 +23,6 @@ use sunder_access::{Access, Address, ByteMask, Provenance, Span, ThreadId, Time}
 /// Most verdicts kept for memory that has changed owner. When there are more, the half with the
 /// lowest cost is dropped.
 const MAX_RETIRED: usize = 4096;
-
-/// What was observed of one thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadTime {
-    /// The thread.
-    pub thread: ThreadId,
-    /// CPU time that its samples stand for, in ns.
-    pub cpu_ns: u64,
-    /// The number of its samples.
-    pub samples: u64,
-    /// When the thread was first seen.
-    pub first: Time,
-    /// When the thread was last seen.
-    pub last: Time,
-}
 
 /// How much the judge took in, and what it could not keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +54,7 @@ pub struct Judge {
     pub(crate) lines: Map<Address, Box<Line>>,
     singles: SingleTouches,
     near: Near,
-    threads: Map<ThreadId, ThreadTime>,
+    threads: Threads,
     running: Running,
     retired: Vec<Verdict>,
     counts: Counts,
@@ -92,7 +80,7 @@ impl Judge {
             lines: Map::default(),
             singles: SingleTouches::default(),
             near: Near::default(),
-            threads: Map::default(),
+            threads: Threads::default(),
             running: Running::default(),
             retired: Vec::new(),
             counts: Counts::default(),
@@ -363,13 +351,7 @@ impl Judge {
     /// CPU time observed of a thread; without samples in time, the time between
     /// its first and last access.
     pub(crate) fn time_of(&self, thread: ThreadId) -> f64 {
-        self.threads.get(&thread).map_or(0.0, |t| {
-            if t.samples > 0 {
-                t.cpu_ns as f64
-            } else {
-                t.last.nanoseconds_since(t.first) as f64
-            }
-        })
+        self.threads.time_of(thread)
     }
 
     /// Seconds between the first and the last event seen.
@@ -384,9 +366,7 @@ impl Judge {
 
     /// All threads seen, by number.
     pub fn thread_time(&self) -> Vec<ThreadTime> {
-        let mut all: Vec<ThreadTime> = self.threads.values().copied().collect();
-        all.sort_by_key(|t| t.thread);
-        all
+        self.threads.by_number()
     }
 
     /// How much the judge took in, and what it could not keep.
@@ -411,17 +391,7 @@ impl Judge {
             self.scale.origin = time;
         }
         self.last = self.last.max(time);
-        let seen = self.threads.entry(thread).or_insert(ThreadTime {
-            thread,
-            cpu_ns: 0,
-            samples: 0,
-            first: time,
-            last: time,
-        });
-        seen.cpu_ns += cpu_ns;
-        seen.samples += u64::from(cpu_ns > 0);
-        seen.first = seen.first.min(time);
-        seen.last = seen.last.max(time);
+        self.threads.see(time, thread, cpu_ns);
     }
 
     fn take(&mut self, access: &Access, class: Class, spent_ns: f32, cpu: u16) {
@@ -546,44 +516,14 @@ impl Judge {
 
     fn line(&mut self, base: Address, time: Time) -> &mut Line {
         if self.lines.len() >= self.config.max_lines && !self.lines.contains_key(&base) {
-            self.make_room();
+            let dropped = make_room(&mut self.lines, self.last, &self.scale);
+            self.counts.dropped_lines += dropped.lines;
+            self.counts.dropped_contended += dropped.contended;
         }
         let (serial, scale) = (&mut self.next_serial, &self.scale);
         self.lines.entry(base).or_insert_with(|| {
             *serial += 1;
             Box::new(Line::new(*serial, time.0, scale))
         })
-    }
-
-    /// Drops the least important quarter of the lines: first lines of one thread, the least
-    /// touched first, then contended lines, the lowest cost first.
-    fn make_room(&mut self) {
-        let idle = MAX_GAP_WINDOWS * self.scale.window_ns;
-        let mut ranked: Vec<(u8, u64, Address)> = Vec::with_capacity(self.lines.len());
-        for (&base, line) in &mut self.lines {
-            line.catch_up(&self.scale);
-            let is_cold = self.last.nanoseconds_since(Time(line.last)) > idle;
-            if is_cold && line.has_open() {
-                line.settle(&self.scale);
-                line.shrink();
-            }
-            let visits: u64 = line.users.iter().map(|u| u64::from(u.visits)).sum();
-            ranked.push(match (line.is_contended(), line.is_shared(), is_cold) {
-                (true, _, _) => (3, line.tally.lost_ns as u64, base),
-                (_, true, _) => (2, visits, base),
-                (_, _, false) => (1, visits, base),
-                (_, _, true) => (0, visits, base),
-            });
-        }
-        let leave = (ranked.len() / 4).min(ranked.len().saturating_sub(1));
-        if ranked.is_empty() {
-            return;
-        }
-        ranked.select_nth_unstable(leave);
-        for (rank, _, base) in &ranked[..=leave] {
-            self.lines.remove(base);
-            self.counts.dropped_lines += 1;
-            self.counts.dropped_contended += u64::from(*rank == 3);
-        }
     }
 }

@@ -60,7 +60,7 @@
 //! - A writer whose stores drain after it has moved on disturbs a reader for longer than the
 //!   writer spends on the line. Then the writer's time is too low a bound for the reader.
 //! - The minimum of two noisy counts is low where the counts are equal: the bound comes out at
-//!   0.93 of the truth (`tests/simulation.rs` has the figures).
+//!   0.93 of the truth (`tests/judge/simulation.rs` has the figures).
 //! - Turns shorter than the sampling period look like a random order. Bursts show them: the
 //!   share of the expected changes that they see bounds the interleaved share too. In that
 //!   average the samples count as one burst that showed everything.
@@ -118,17 +118,22 @@ mod false_share;
 mod footprint;
 mod hash;
 mod input;
+mod joint;
 mod judge;
 mod latent;
 mod line;
 mod near;
 mod once;
 mod pairs;
+mod room;
 mod running;
+mod scale;
+mod site;
 mod smaller;
 mod stretch;
 mod suspect;
 mod tally;
+mod threads;
 mod touch;
 mod used;
 mod verdict;
@@ -136,9 +141,11 @@ mod verdict;
 pub use activity::Timeline;
 pub use bytes::ByteState;
 pub use config::{CONFIRMING_CHANGES, Config, Error, MIN_EVIDENCE, MIXED_FROM, SAMPLES_PER_WINDOW};
-pub use false_share::joint_sharing;
+pub use false_share::Sharing;
 pub use input::{Burst, Sample};
-pub use judge::{Counts, Judge, ThreadTime};
+pub use joint::joint_sharing;
+pub use judge::{Counts, Judge};
 pub use latent::{Latent, LatentAlignment, LatentWord};
 pub use suspect::{Suspect, WATCHED_WORDS};
-pub use verdict::{Confidence, Sharing, SiteUse, ThreadCost, ThreadUse, Verdict, WordUse};
+pub use threads::ThreadTime;
+pub use verdict::{Confidence, SiteUse, ThreadCost, ThreadUse, Verdict, WordUse};

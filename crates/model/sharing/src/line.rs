@@ -7,10 +7,12 @@ use crate::config::{MAX_GAP_WINDOWS, MIN_GAP_WINDOWS};
 use crate::footprint::{Footprint, Footprints};
 use crate::pairs::Pairs;
 use crate::running::Running;
+use crate::scale::Scale;
+use crate::site::{MAX_SITES, SiteRecord, record_site};
 use crate::stretch::{self, ANY_CPU, Class, Context, Entry};
 use crate::tally::{BurstTally, FootprintUse, Tally, add_use};
 use crate::touch::{QueuedTouch, Touch};
-use sunder_access::{ByteMask, CodeAddress, Kind, ThreadId, Time};
+use sunder_access::ThreadId;
 
 /// Visits after which a stretch is closed. The bound of a thread's loss is a minimum of two
 /// counts, which noise can only lower: by 0.4 times the root of the visits. With 256 visits
@@ -23,10 +25,8 @@ const STRETCH_ENTRIES: usize = 512;
 /// The same limit for a line on which only one thread was seen, and which may never be shared.
 const ONE_THREAD_ENTRIES: usize = 16;
 
-/// The most threads and instructions that are kept apart on a line.
+/// The most threads that are kept apart on a line.
 const MAX_USERS: usize = 256;
-const MAX_SITES: usize = 32;
-const MAX_SITE_THREADS: usize = 64;
 
 /// The most other threads on a line that are checked for running, the latest first. Only on a
 /// machine with more CPUs can a line have more users at once.
@@ -52,41 +52,9 @@ pub(crate) struct User {
     pub involved: bool,
 }
 
-/// What one instruction did on the line.
-#[derive(Clone, Debug)]
-pub(crate) struct SiteRecord {
-    pub instruction: CodeAddress,
-    pub kind: Kind,
-    pub threads: Vec<ThreadId>,
-    pub count: u64,
-    pub bytes: ByteMask,
-}
-
 /// Touches of a complete stream that are queued and then taken in together. A line's record is
 /// spread over several cache lines, which would be fetched anew for each single touch.
 const QUEUE_LENGTH: usize = 16;
-
-/// What every line must know about the run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
-    pub granule: usize,
-    pub window_ns: u64,
-    pub transfer_ns: f64,
-    pub diff_interval_ns: Option<u64>,
-    pub origin: Time,
-}
-
-impl Scale {
-    /// The longest absence in a complete sequence after which a thread still returns. With
-    /// comparisons of pages, the next comparison is one interval later, and may be late by half
-    /// of one.
-    fn absence_ns(&self) -> u64 {
-        let by_diffs = self
-            .diff_interval_ns
-            .map(|interval| interval + interval / 2);
-        by_diffs.unwrap_or(MIN_GAP_WINDOWS * self.window_ns)
-    }
-}
 
 /// The record of one line.
 ///
@@ -222,7 +190,7 @@ impl Line {
         let user = self.user(touch.thread, scale);
         let footprint = self.footprints.intern(touch.footprint);
         self.count(user, footprint, touch, scale);
-        self.record_site(touch);
+        record_site(&mut self.sites, touch);
         Some((user, footprint))
     }
 
@@ -352,38 +320,6 @@ impl Line {
             let other = self.last_writer.is_some_and(|w| w != touch.thread);
             self.interleaved_writes += u64::from(other);
             self.last_writer = Some(touch.thread);
-        }
-    }
-
-    fn record_site(&mut self, touch: &Touch) {
-        // A comparison of pages does not tell which instruction wrote.
-        if touch.instruction == CodeAddress(0) {
-            return;
-        }
-        let same = |s: &&mut SiteRecord| {
-            s.instruction == touch.instruction && s.kind == touch.footprint.kind
-        };
-        let count = u64::from(touch.count);
-        let bytes = touch.footprint.mask();
-        if let Some(site) = self.sites.iter_mut().find(same) {
-            site.count += count;
-            site.bytes = site.bytes.union(bytes);
-            if site.threads.len() < MAX_SITE_THREADS && !site.threads.contains(&touch.thread) {
-                site.threads.push(touch.thread);
-            }
-            return;
-        }
-        let new = SiteRecord {
-            instruction: touch.instruction,
-            kind: touch.footprint.kind,
-            threads: vec![touch.thread],
-            count,
-            bytes,
-        };
-        if self.sites.len() < MAX_SITES {
-            self.sites.push(new);
-        } else if let Some(least) = self.sites.iter_mut().min_by_key(|s| s.count) {
-            *least = new;
         }
     }
 

@@ -141,7 +141,7 @@ mod tests {
     const I: CodeAddress = CodeAddress(0x400);
 
     #[test]
-    fn an_instruction_that_stays_on_a_line_is_guessed_there() {
+    fn an_instruction_that_stays_on_a_line_has_that_guess() {
         let mut near = Near::default();
         for _ in 0..9 {
             near.learn(T, I, Address(64), 1);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instruction_that_walks_is_guessed_nowhere() {
+    fn an_instruction_that_touches_many_lines_has_no_guess() {
         let mut near = Near::default();
         for i in 0..1000 {
             near.learn(T, I, Address(i * 64), i);

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn only_touches_of_the_retired_bytes_go() {
+    fn retiring_removes_only_touches_of_those_bytes() {
         for named in [false, true] {
             let mut singles = SingleTouches::default();
             singles.put(Address(0), touch(0));

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_no_pair_told_apart_is_uncertain_too() {
+    fn changes_of_no_recorded_pair_are_uncertain_too() {
         // Half of 25 changes, in no pair that is kept apart.
         let correction = Pairs::default().correction(25.0, 12.5);
         assert_eq!(correction.sampled_variance, 6.25);

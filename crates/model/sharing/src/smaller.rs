@@ -3,7 +3,8 @@
 //! bytes, so the accesses are not needed again. Called by whatever presents a verdict.
 
 use crate::bytes::ByteState;
-use crate::verdict::{Sharing, ThreadUse, Verdict, WordUse};
+use crate::false_share::Sharing;
+use crate::verdict::{ThreadUse, Verdict, WordUse};
 use sunder_access::Granule;
 
 impl Verdict {
@@ -36,14 +37,6 @@ impl Verdict {
             (true, false) => Some(Sharing::False),
             (false, false) => None,
         }
-    }
-}
-
-impl Sharing {
-    /// The kind of sharing of a line or object that has both kinds.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        if self == other { self } else { Self::Mixed }
     }
 }
 

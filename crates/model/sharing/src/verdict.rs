@@ -4,21 +4,10 @@
 use crate::activity::Timeline;
 use crate::bytes::ByteState;
 use crate::config::{CONFIRMING_CHANGES, MIN_EVIDENCE};
-use crate::false_share::FalseShare;
+use crate::false_share::{FalseShare, Sharing};
 use crate::line::{Line, User};
 use crate::tally::{BurstTally, FootprintUse, join};
 use sunder_access::{Address, ByteMask, CodeAddress, Kind, ThreadId, Time};
-
-/// The kind of sharing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Sharing {
-    /// No byte has two simultaneous accessors of which one writes.
-    False,
-    /// Some bytes have, and moving the other bytes away would help little.
-    True,
-    /// Some bytes have, and moving the other bytes away would help too.
-    Mixed,
-}
 
 /// How reliable a verdict is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -149,7 +138,7 @@ impl Verdict {
     }
 
     /// Makes it true sharing. For a caller who knows more about the words than the judge.
-    pub const fn overrule(&mut self) {
+    pub const fn force_true_sharing(&mut self) {
         self.sharing = Sharing::True;
         self.false_share = 0.0;
         self.falsely = FalseShare::NONE;

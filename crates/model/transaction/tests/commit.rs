@@ -51,10 +51,10 @@ fn pages() -> impl Strategy<Value = (Vec<u8>, Vec<u8>, Vec<u8>, Mask)> {
 
 proptest! {
     #[test]
-    fn a_commit_tells_of_each_word_and_of_bytes_that_both_changed((twin, own, others, _) in pages()) {
+    fn a_commit_reports_each_word_and_the_bytes_that_both_changed((twin, own, others, _) in pages()) {
         let memory = shared(&others);
-        let mut told = Vec::new();
-        let moved = commit_each(&page(&own), &page(&twin), &memory, &[u8::MAX; WORDS], |change| told.push(change));
+        let mut changes = Vec::new();
+        let moved = commit_each(&page(&own), &page(&twin), &memory, &[u8::MAX; WORDS], |change| changes.push(change));
         let mut expected = Vec::new();
         let mut left = others.clone();
         for word in 0..WORDS {
@@ -73,7 +73,7 @@ proptest! {
         }
         let all: u32 = expected.iter().map(|c| c.bytes.count_ones()).sum();
         prop_assert_eq!((moved.bytes, moved.beside), (all, 0));
-        prop_assert_eq!(told, expected);
+        prop_assert_eq!(changes, expected);
         prop_assert_eq!(bytes_of(&memory), left);
     }
 
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn a_refresh_takes_over_everything_and_tells_what_was_new((_twin, own, others, mask) in pages()) {
+    fn a_refresh_copies_everything_and_counts_the_changed_bytes((_twin, own, others, mask) in pages()) {
         let memory = shared(&others);
         let (mut mine, mut twin) = (page(&own), page(&own));
         let moved = refresh(&mut mine, &mut twin, &memory, &mask);
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn differing_bytes_are_those_that_differ(a in any::<u64>(), b in any::<u64>(), same in any::<u8>()) {
+    fn differences_are_found_as_by_a_loop_over_bytes(a in any::<u64>(), b in any::<u64>(), same in any::<u8>()) {
         // Equal bytes are rare in random words, so some bytes are made equal.
         let keep = (0..8).filter(|i| same >> i & 1 != 0).fold(0u64, |m, i| m | 0xff << (8 * i));
         let b = b & !keep | a & keep;

@@ -39,6 +39,6 @@ pub use does::{Does, Manual, Registers};
 #[cfg(feature = "decode")]
 pub use flags::Flags;
 #[cfg(feature = "decode")]
-pub use memory::{Access, Action, Certainty, Index, Part, Place, Reach, Role, Segment};
+pub use memory::{Access, Action, AddressForm, Certainty, Index, Part, Reach, Role, Segment};
 #[cfg(feature = "decode")]
 pub use value::{Rule, Source, Value, source, step_of_stack, values};

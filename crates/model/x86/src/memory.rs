@@ -8,7 +8,7 @@ use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// How its address is computed.
-    pub place: Place,
+    pub place: AddressForm,
     /// The width in bytes, of one element if there are several; 0 if the instruction does not
     /// tell it (when it saves the state of the processor).
     pub width: u16,
@@ -120,7 +120,7 @@ pub enum Reach {
 /// How the address of an access is computed, from the registers before the instruction:
 /// `segment + base + index * scale + displacement`, truncated to `bits`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct AddressForm {
     /// The segment whose base is added; no general register holds it.
     pub segment: Option<Segment>,
     /// The base register.
@@ -135,7 +135,7 @@ pub struct Place {
     pub reach: Reach,
 }
 
-impl Place {
+impl AddressForm {
     /// Whether the address is the sum of whole 64-bit registers and the displacement.
     #[must_use]
     pub fn is_plain(&self) -> bool {
@@ -311,7 +311,7 @@ fn access(i: &Instruction, memory: &UsedMemory, role: Role) -> Option<Access> {
         || has_vector_mask(i.mnemonic())
     {
         Certainty::Masked
-    } else if is_conditional && !is_conditional_load(i.mnemonic()) {
+    } else if is_conditional && !is_conditional_move(i.mnemonic()) {
         Certainty::Perhaps
     } else {
         Certainty::Always
@@ -331,12 +331,31 @@ fn access(i: &Instruction, memory: &UsedMemory, role: Role) -> Option<Access> {
     })
 }
 
-/// Conditional moves load from memory whatever their condition is.
-fn is_conditional_load(mnemonic: Mnemonic) -> bool {
-    crate::value::is_conditional_move(mnemonic)
+/// Whether it is a move under a condition. It loads its memory operand whatever the condition is.
+pub const fn is_conditional_move(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        mnemonic,
+        M::Cmova
+            | M::Cmovae
+            | M::Cmovb
+            | M::Cmovbe
+            | M::Cmove
+            | M::Cmovne
+            | M::Cmovg
+            | M::Cmovge
+            | M::Cmovl
+            | M::Cmovle
+            | M::Cmovs
+            | M::Cmovns
+            | M::Cmovo
+            | M::Cmovno
+            | M::Cmovp
+            | M::Cmovnp
+    )
 }
 
-fn place(i: &Instruction, memory: &UsedMemory, role: Role) -> Option<Place> {
+fn place(i: &Instruction, memory: &UsedMemory, role: Role) -> Option<AddressForm> {
     let segment = match memory.segment() {
         Register::FS => Some(Segment::Fs),
         Register::GS => Some(Segment::Gs),
@@ -354,7 +373,7 @@ fn place(i: &Instruction, memory: &UsedMemory, role: Role) -> Option<Place> {
     } else {
         Reach::There
     };
-    Some(Place {
+    Some(AddressForm {
         segment,
         base: match base {
             Register::None => None,

@@ -94,8 +94,8 @@ impl Trampoline {
         let entry = base.wrapping_add(usize::try_from(patch.entry).ok()?);
         for place in patch.distances() {
             let bytes = self.bytes.get_mut(from + place..from + place + 4)?;
-            let told = i32::from_le_bytes(bytes.try_into().ok()?);
-            let to = entry.wrapping_add_signed(told as isize);
+            let distance = i32::from_le_bytes(bytes.try_into().ok()?);
+            let to = entry.wrapping_add_signed(distance as isize);
             let here = self.at.wrapping_add(from + place + 4);
             let distance = i32::try_from(to.wrapping_sub(here) as isize).ok()?;
             for (byte, new) in bytes.iter_mut().zip(distance.to_le_bytes()) {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overwritten_runs_before_the_hook_and_then_the_entry() {
+    fn overwritten_instructions_run_before_the_hook_and_the_entry() {
         let before = patch(BEFORE);
         assert_eq!(overwritten(&before), Some((0x100, 0x105)));
         let code = Trampoline::new(&before, BASE, AT, HOOKS).expect("it fits");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_itself_is_overwritten_where_the_hook_makes_it() {
+    fn an_entry_is_overwritten_where_the_hook_makes_the_call() {
         assert_eq!(overwritten(&patch(CALL)), Some((0x100, 0x107)));
         let code = Trampoline::new(&patch(CALL), BASE, AT, HOOKS).expect("it fits");
         let jump = jump(AT + code.len - LENGTH, BASE + 0x107).expect("it is near");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_or_is_too_far_is_none() {
+    fn inconsistent_or_distant_patches_give_no_trampoline() {
         // A patch with its hook after the call must not overwrite anything before it.
         assert_eq!(overwritten(&patch(0)), None);
         let other = Patch {

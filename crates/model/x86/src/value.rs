@@ -3,7 +3,7 @@
 //! unknown values.
 
 use crate::does::Does;
-use crate::memory::is_repeated;
+use crate::memory::{is_conditional_move, is_repeated};
 use crate::register::{RAX, RBP, RDX, RSP, general, wide};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
@@ -291,29 +291,6 @@ fn rule(i: &Instruction, bits: u32) -> Option<Rule> {
 
 fn is_zeroing(i: &Instruction) -> bool {
     i.op_count() == 2 && i.op1_kind() == OpKind::Register && i.op0_register() == i.op1_register()
-}
-
-pub fn is_conditional_move(mnemonic: Mnemonic) -> bool {
-    use Mnemonic as M;
-    matches!(
-        mnemonic,
-        M::Cmova
-            | M::Cmovae
-            | M::Cmovb
-            | M::Cmovbe
-            | M::Cmove
-            | M::Cmovne
-            | M::Cmovg
-            | M::Cmovge
-            | M::Cmovl
-            | M::Cmovle
-            | M::Cmovs
-            | M::Cmovns
-            | M::Cmovo
-            | M::Cmovno
-            | M::Cmovp
-            | M::Cmovnp
-    )
 }
 
 /// Operand `number` of `i` as a source: a register of 32 or 64 bits, memory, or a constant.

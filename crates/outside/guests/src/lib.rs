@@ -5,10 +5,11 @@
 //! Used by every crate that loads something into a program. It must not start, stop or observe
 //! any process.
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -96,13 +97,7 @@ impl MemoryFile {
     /// # Errors
     /// As [`Self::runtime`].
     pub fn holding(name: &CStr, bytes: &[u8]) -> io::Result<Self> {
-        // SAFETY: the name is a valid C string; the call takes no other pointer.
-        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` was just opened and nothing else owns it.
-        let mut file = unsafe { File::from_raw_fd(fd) };
+        let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
         file.write_all(bytes)?;
         Ok(Self { file })
     }

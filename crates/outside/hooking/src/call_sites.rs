@@ -44,8 +44,8 @@ pub fn call_sites(findings: &Findings) -> CallSites {
     for finding in shared {
         let objects = std::iter::once(&finding.object).chain(finding.neighbour.as_ref());
         for object in objects.filter(|object| object.kind == ObjectKind::Heap) {
-            let places = places(object, program);
-            if places.is_empty() {
+            let return_addresses = return_addresses(object, program);
+            if return_addresses.is_empty() {
                 found.left_out.push(format!(
                     "finding {}: the call site of its heap object is not known, or was recorded \
                      by an older sunder",
@@ -56,10 +56,13 @@ pub fn call_sites(findings: &Findings) -> CallSites {
             // it sees for that form is in the program. The other forms of `operator new` call an
             // allocation function themselves; then the heap sees a return address in the C++
             // library. Both call sites are listed.
-            let skipped = places.first().is_some_and(|place| place.is_operator_new);
+            let skipped = return_addresses
+                .first()
+                .is_some_and(|place| place.is_operator_new);
             let skipped = usize::from(skipped);
             for from in 0..=skipped {
-                let Some(rest) = places.get(from..).filter(|rest| !rest.is_empty()) else {
+                let Some(rest) = return_addresses.get(from..).filter(|rest| !rest.is_empty())
+                else {
                     continue;
                 };
                 match line(rest, &mut unwinder) {
@@ -87,13 +90,13 @@ pub fn call_sites(findings: &Findings) -> CallSites {
 /// The call by which the program itself allocated a heap object: file and return address in it.
 /// `None` if the call is not known, or if a wrapper made it on the program's behalf.
 pub fn direct_call_site<'a>(object: &'a Object, program: Option<&str>) -> Option<(&'a str, u64)> {
-    let first = places(object, program).into_iter().next()?;
+    let first = return_addresses(object, program).into_iter().next()?;
     (!first.is_wrapper && !first.is_operator_new).then_some((first.file, first.offset))
 }
 
 /// The return address of a call. Functions that are inlined there belong to it.
 #[derive(Debug)]
-struct Place<'a> {
+struct ReturnAddress<'a> {
     offset: u64,
     file: &'a str,
     function: &'a str,
@@ -102,7 +105,7 @@ struct Place<'a> {
     is_operator_new: bool,
 }
 
-impl Place<'_> {
+impl ReturnAddress<'_> {
     /// The place in the format that the heap library reads; `rule` says how to find its caller.
     fn text(&self, rule: Option<Rule>) -> String {
         let mut text = format!("{:#x}", self.offset);
@@ -117,23 +120,23 @@ impl Place<'_> {
 
 /// The return addresses on the call stack of an allocation, innermost first, up to the first one
 /// that is not known.
-fn places<'a>(object: &'a Object, program: Option<&str>) -> Vec<Place<'a>> {
-    let mut places: Vec<Place<'a>> = Vec::new();
+fn return_addresses<'a>(object: &'a Object, program: Option<&str>) -> Vec<ReturnAddress<'a>> {
+    let mut return_addresses: Vec<ReturnAddress<'a>> = Vec::new();
     for frame in &object.allocation {
         let (Some(LinkAddress(offset)), Some(file)) = (frame.offset, &frame.module) else {
             break;
         };
-        // The list separates places by tabs and lines by newlines.
+        // The list separates return_addresses by tabs and lines by newlines.
         if file.contains(['\n', '\t']) {
             break;
         }
         let wraps = is_wrapper(frame, program);
-        match places.last_mut() {
+        match return_addresses.last_mut() {
             Some(last) if (last.offset, last.file) == (offset, file.as_str()) => {
                 last.is_wrapper &= wraps;
                 last.is_operator_new = false;
             }
-            _ => places.push(Place {
+            _ => return_addresses.push(ReturnAddress {
                 offset,
                 file,
                 function: &frame.function,
@@ -142,21 +145,21 @@ fn places<'a>(object: &'a Object, program: Option<&str>) -> Vec<Place<'a>> {
             }),
         }
     }
-    places
+    return_addresses
 }
 
-/// The line for an object that was allocated through these places: the wrappers, then the first
+/// The line for an object that was allocated through these return_addresses: the wrappers, then the first
 /// place that is the program's own. `None` if the caller of a wrapper's frame can't be found.
-fn line(places: &[Place<'_>], unwinder: &mut Unwinder) -> Option<String> {
-    let own = places.iter().position(|place| !place.is_wrapper);
-    let last = own.unwrap_or(places.len() - 1).min(MOST_WRAPPERS);
+fn line(return_addresses: &[ReturnAddress<'_>], unwinder: &mut Unwinder) -> Option<String> {
+    let own = return_addresses.iter().position(|place| !place.is_wrapper);
+    let last = own.unwrap_or(return_addresses.len() - 1).min(MOST_WRAPPERS);
     let mut line = String::new();
-    for wrapper in places.get(..last)? {
+    for wrapper in return_addresses.get(..last)? {
         let rule = unwinder.rule(wrapper.file, wrapper.offset)?;
         line.push_str(&wrapper.text(Some(rule)));
         line.push('\t');
     }
-    line.push_str(&places.get(last)?.text(None));
+    line.push_str(&return_addresses.get(last)?.text(None));
     Some(line)
 }
 
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrapper_whose_frame_is_not_known_is_a_call_site_itself_and_is_named() {
+    fn wrapper_without_a_known_frame_is_the_call_site() {
         let list = call_sites(&result(vec![Finding {
             rank: 2,
             object: heap(vec![
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_without_offsets_is_said_to_be_of_no_use() {
+    fn result_without_offsets_is_reported_as_unusable() {
         let list = call_sites(&result(vec![Finding {
             rank: 3,
             object: heap(vec![frame("main", None)]),
@@ -312,8 +315,11 @@ mod tests {
             frame("main", Some("0x10")),
             frame("std::rt", Some("0x30")),
         ]);
-        let places = places(&object, Some(PROGRAM));
-        let shown: Vec<_> = places.iter().map(|p| (p.offset, p.is_wrapper)).collect();
+        let return_addresses = return_addresses(&object, Some(PROGRAM));
+        let shown: Vec<_> = return_addresses
+            .iter()
+            .map(|p| (p.offset, p.is_wrapper))
+            .collect();
         assert_eq!(shown, [(0x10, false), (0x30, true)]);
     }
 }

@@ -21,7 +21,7 @@ pub struct Calls {
     /// Address ranges of the hooks' own code, if the library has reported them.
     hooks: Vec<[u64; 2]>,
     /// Keyed by path and inode: another file may get the same path.
-    modules: HashMap<(String, u64), Held>,
+    modules: HashMap<(String, u64), KernelCalls>,
     /// Modules whose own calls go through hooks, at their present addresses.
     led: Vec<Own>,
     /// All executable mappings at the last check that found no unseen call.
@@ -29,7 +29,7 @@ pub struct Calls {
 }
 
 /// Which kernel calls a module makes itself.
-enum Held {
+enum KernelCalls {
     /// None that does harm.
     Nothing,
     /// Calls that do harm if they are not seen.
@@ -150,13 +150,13 @@ impl Calls {
             }
             let (harmful, leads) = (self.harmful, self.leads);
             let module = self.modules.entry((path.clone(), mapping.inode));
-            match module.or_insert_with(|| held(path, harmful, leads)) {
-                Held::Nothing => {}
-                Held::Calls => own.push(Own {
+            match module.or_insert_with(|| kernel_calls(path, harmful, leads)) {
+                KernelCalls::Nothing => {}
+                KernelCalls::Calls => own.push(Own {
                     path: path.clone(),
                     start: mapping.span.start.0,
                 }),
-                Held::Unknown(why) => return Err(why.clone()),
+                KernelCalls::Unknown(why) => return Err(why.clone()),
             }
         }
         Ok(own)
@@ -179,23 +179,23 @@ pub fn is_covered(path: &str) -> bool {
     path.ends_with("/libc.so.6") || path.ends_with("/ld-linux-x86-64.so.2")
 }
 
-/// Examines the code of one module; see [`Held`].
-fn held(path: &str, harmful: fn(Number) -> bool, leads: bool) -> Held {
+/// Examines the code of one module; see [`KernelCalls`].
+fn kernel_calls(path: &str, harmful: fn(Number) -> bool, leads: bool) -> KernelCalls {
     let Some(code) = ModuleCode::read(path.as_ref()) else {
-        return Held::Unknown(format!("the code of {path} can't be looked through"));
+        return KernelCalls::Unknown(format!("the code of {path} can't be looked through"));
     };
     if leads && code.restarts {
         // The kernel restarts such a sequence only if the thread is inside it: not if the thread
         // was moved out and comes back, and never in a copy.
         let why = "has sequences that the kernel begins anew (rseq), which threads can't be led away from";
-        return Held::Unknown(format!("{path} {why}"));
+        return KernelCalls::Unknown(format!("{path} {why}"));
     }
     let bounds = |&(start, end): &(u64, u64)| Function { start, end };
     let functions: Vec<Function> = code.functions.iter().map(bounds).collect();
     let seen = Cell::new(false);
     let mut entering = Entering::of(&code.bytes, code.address, &functions);
     if !code.catches {
-        entering.catches_nothing();
+        entering.without_exception_handlers();
     }
     let _nothing_planned = entering.plan(|_, number| {
         seen.set(seen.get() || harmful(number));
@@ -203,11 +203,11 @@ fn held(path: &str, harmful: fn(Number) -> bool, leads: bool) -> Held {
     });
     if seen.get() && code.segments.len() > 1 {
         let why = "makes kernel calls of its own, and its code lies in several places";
-        Held::Unknown(format!("{path} {why}"))
+        KernelCalls::Unknown(format!("{path} {why}"))
     } else if seen.get() {
-        Held::Calls
+        KernelCalls::Calls
     } else {
-        Held::Nothing
+        KernelCalls::Nothing
     }
 }
 
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hooks_own_code_is_known_and_no_other() {
+    fn only_code_of_the_hooks_is_recognized() {
         let made = |range: &str| {
             let line = format!("{range} r-xp 00000000 00:00 0\n");
             sunder_observe::proc::parse_mappings(line.as_bytes())

@@ -2,13 +2,16 @@
 //! may act on the program meanwhile. Called for `detect`, `demo`, `protect` and `repair`. It
 //! must not print, and must leave the program's streams and exit status alone.
 
-use crate::choice::{self, Chosen, Kind, ObserverChoice};
+use crate::choice;
 use crate::ending::{pidfd, wait_end};
+use crate::kind::{Chosen, Kind, Measure, ObserverChoice, OpenOptions};
 use crate::limits::{children_limit, heap_limits, runtime_limits};
-use crate::observer::Observer;
+use crate::observer::LiveObserver;
+use crate::perf;
 use crate::program;
 use crate::remedy::{LiveRemedy, NoRemedy};
 use crate::signals::Signals;
+use crate::timer;
 use crate::watching::Live;
 use anyhow::{Context, Result};
 use std::ffi::OsString;
@@ -99,7 +102,7 @@ pub fn observe_with(
             path,
             children,
         },
-    } = accompany(what, remedy)?;
+    } = run_observed(what, remedy)?;
     // We may not read the path of a privileged program, so it is looked for by name.
     let path = path.or_else(|| program.first().and_then(|name| program::find(name)));
     let end = monotonic_now();
@@ -192,7 +195,7 @@ impl Accompanied {
 ///
 /// # Errors
 /// As [`observe`].
-pub fn accompany(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<Accompanied> {
+pub fn run_observed(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<Accompanied> {
     let (options, follow_children) = (&what.options, what.follow_children);
     // Threads inherit the signal mask, so this comes before those that open the first event and
     // measure: some of them outlive the program.
@@ -205,16 +208,15 @@ pub fn accompany(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<Acco
     let first = if remedy.waits_for_samples() || follow_children {
         None
     } else {
-        choice::first_event(what.observer)
+        perf::first_event(what.observer)
     };
     let wanted = match first {
-        Some(_) => Kind::Perf,
+        Some(_) => &perf::KIND,
         None => choice::choose(what.observer, &mut limits)?,
     };
-    // PMU events and page differences are counts: their cost is computed while they arrive and
-    // needs the cost of a transfer now. The time samples carry their cost, so the transfer can
-    // be measured after the run.
-    let counts = matches!(wanted, Kind::Pmu | Kind::Isolate);
+    // The cost of counts is computed while they arrive and needs the cost of a transfer now. The
+    // time samples carry their cost, so the transfer can be measured after the run.
+    let counts = wanted.measure != Measure::Time;
     let transfer = counts.then(machine::transfer_cost).flatten();
     let transfer = transfer.map(|t| t.nanoseconds);
     let mut config = judge_config(line, transfer)?;
@@ -228,7 +230,7 @@ pub fn accompany(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<Acco
         registry,
         chosen,
     } = start(what, (wanted, first), &library, remedy, &mut limits)?;
-    if wanted == Kind::Isolate {
+    if wanted.measure == Measure::Differences {
         let interval = 1_000_000_000 / u64::from(chosen.frequencies.1.max(1));
         config.diff_interval_ns = Some(interval);
     }
@@ -317,50 +319,46 @@ const SPARE_SEGMENTS: u32 = 64;
 /// Everything that is ready before the program is let go.
 struct Started {
     prepared: Prepared,
-    observer: Box<dyn Observer>,
+    observer: Box<dyn LiveObserver>,
     registry: Option<Registry>,
     chosen: Chosen,
 }
 
 fn start(
     what: &Observation,
-    (wanted, first): (Kind, Option<FirstEvent>),
+    (wanted, first): (&Kind, Option<FirstEvent>),
     library: &MemoryFile,
     remedy: &dyn LiveRemedy,
     limits: &mut Vec<Limit>,
 ) -> Result<Started> {
     let (options, follow_children) = (&what.options, what.follow_children);
-    let timer_hz = choice::timer_frequency(options.frequency);
+    let timer_hz = timer::frequency(options.frequency);
     let (name, arguments) = what.program.split_first().context("no program was given")?;
     let hindrance = program::preload_hindrance(name);
     if let Some(why) = hindrance {
         anyhow::ensure!(
-            !matches!(wanted, Kind::Timer | Kind::Isolate),
+            !wanted.needs_library,
             "the {} observer must load a library into the program, and {why}",
-            if wanted == Kind::Timer {
-                "timer"
-            } else {
-                "isolate"
-            }
+            wanted.name
         );
         limits.push(Limit::NothingPreloaded {
             why: why.to_string(),
         });
     }
     let options_wanted = SegmentOptions {
-        timer_hz: (wanted == Kind::Timer).then_some(timer_hz),
+        timer_hz: wanted.needs_segment.then_some(timer_hz),
         heap: true,
         keep_environment: false,
     };
     let spare = if follow_children {
-        choice::descriptors(SPARE_SEGMENTS)
+        descriptors(SPARE_SEGMENTS)
     } else {
         2
     };
     let registry = match Registry::create(options_wanted, follow_children, spare) {
         Ok(_) if hindrance.is_some() => None,
         Ok(registry) => Some(registry),
-        Err(error) if wanted != Kind::Timer => {
+        Err(error) if !wanted.needs_segment => {
             limits.push(Limit::NoSegment {
                 why: error.to_string(),
             });
@@ -391,8 +389,12 @@ fn start(
     let (child, frequency) = (prepared.pid(), options.frequency);
     let (observer, chosen) = match (remedy.observer(), first) {
         (Some(own), _) => own,
-        (None, Some(first)) => choice::open_after(first, child, frequency)?,
-        (None, None) => choice::open(wanted, child, frequency, follow_children)?,
+        (None, Some(first)) => perf::open_after(first, child, frequency)?,
+        (None, None) => (wanted.open)(&OpenOptions {
+            child,
+            frequency,
+            follow_children,
+        })?,
     };
     Ok(Started {
         prepared,
@@ -400,4 +402,17 @@ fn start(
         registry,
         chosen,
     })
+}
+
+/// The number of descriptors, at most `wanted`, that can be used in addition to the observers'
+/// own: an eighth of this process's limit.
+fn descriptors(wanted: u32) -> u32 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a valid place for the result.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
+    let share = u32::try_from(limit.rlim_cur / 8).unwrap_or(u32::MAX);
+    if known { wanted.min(share) } else { 2 }
 }

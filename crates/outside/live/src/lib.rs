@@ -9,6 +9,7 @@
 mod choice;
 mod command;
 mod ending;
+mod kind;
 mod limits;
 mod look;
 mod notices;
@@ -22,12 +23,13 @@ mod signals;
 mod timer;
 mod watching;
 
-pub use choice::{Chosen, Kind, ObserverChoice, choose};
-pub use command::{Accompanied, Observation, ObserveOptions, accompany, observe, observe_with};
+pub use choice::{OBSERVERS, choose};
+pub use command::{Accompanied, Observation, ObserveOptions, observe, observe_with, run_observed};
 pub use ending::{pidfd, wait_end};
+pub use kind::{Chosen, Kind, Measure, ObserverChoice, OpenOptions, Opened};
 pub use look::{Ending, Look, is_program};
 pub use notices::{LEFT_ALONE, NoNotices, Notices, counted};
-pub use observer::{Attention, Intake, Observer};
+pub use observer::{Attention, LiveObserver};
 pub use remedy::{LiveRemedy, Loaded, NoRemedy};
 pub use signals::{Signals, outlive_limits};
 pub use watching::Live;

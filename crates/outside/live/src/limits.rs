@@ -1,6 +1,6 @@
 //! The limits of a result that concern the processes that the program started, and their heaps.
 
-use crate::choice::Chosen;
+use crate::kind::Chosen;
 use crate::program::{self, Linkage};
 use crate::watching::Live;
 use sunder_access::ProcessId;

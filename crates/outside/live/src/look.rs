@@ -1,9 +1,8 @@
 //! Observes a running process for a while, without stopping it and without loading anything
 //! into it. Called for `attach`, and by `repair`, which stops threads itself afterwards.
 
-use crate::choice;
 use crate::command::ObserveOptions;
-use crate::perf::Perf;
+use crate::perf::{self, Perf};
 use crate::watching::Live;
 use anyhow::{Context, Result, bail};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,7 +101,7 @@ impl Look {
         let plan = options
             .frequency
             .map_or_else(FrequencyPlan::default, FrequencyPlan::fixed);
-        let frequencies = choice::range(&plan);
+        let frequencies = perf::range(&plan);
         let sampler = PerfSampler::attach(process, plan, false)
             .with_context(|| format!("cannot observe process {process}"))?;
         let path = proc::executable(process).ok();

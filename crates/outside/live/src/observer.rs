@@ -1,17 +1,18 @@
-//! The interface between an observer and the loop around a running target. Each observer has a
-//! file of its own (`perf`, `timer`, `pmu`; the one that compares pages is in `protect`) and a
-//! line in `choice`. An observer reports what it saw; it must not judge, and must not know
-//! about other observers.
+//! The interface between the observer of a running target and the loop around it. Each observer
+//! has a file of its own (`perf`, `timer`, `pmu`; the one that compares pages is in `protect`) and
+//! a line in the table of `choice`. How events are handed over is common to live and recorded
+//! data, and is in [`Observer`]. An observer reports what it saw; it must not judge, and must not
+//! know about other observers.
 
+use std::convert::Infallible;
 use std::time::Duration;
 use sunder_access::ProcessId;
-use sunder_findings::Limit;
+use sunder_observe::ObserveError;
 use sunder_observe::perf::Wait;
-use sunder_observe::{Event, ObserveError};
-use sunder_pipeline::Session;
+use sunder_pipeline::{Observer, Session};
 
 /// A source of events about a running program.
-pub trait Observer {
+pub trait LiveObserver: Observer<Error = Infallible> {
     /// Called before each wait, with the process that was started or attached to.
     fn prepare(&mut self, _root: ProcessId, _session: &mut Session) {}
 
@@ -23,15 +24,6 @@ pub trait Observer {
     /// If waiting itself fails.
     fn wait(&mut self, _pause: &mut Duration) -> Result<Wait, ObserveError> {
         Ok(Wait::Ended)
-    }
-
-    /// Hands over what has come since the last call. `last` means that the target has ended or
-    /// that the time is over: everything that is left has to be handed over.
-    fn drain(&mut self, intake: &mut Intake<'_>, last: bool);
-
-    /// What the observer could not see.
-    fn limits(&self) -> Vec<Limit> {
-        Vec::new()
     }
 
     /// How closely it observes at the moment.
@@ -74,25 +66,4 @@ pub enum Attention {
     /// At a low frequency, because nothing is suspected. The duration is how long the program
     /// has had several threads.
     Calm(Duration),
-}
-
-/// Where an observer hands over its events.
-pub struct Intake<'a> {
-    /// The session that keeps the events.
-    pub session: &'a mut Session,
-    is_untold: &'a mut bool,
-}
-
-impl<'a> Intake<'a> {
-    /// Hands over to `session`. `is_untold` becomes false at the first event that tells which
-    /// program the process executes.
-    pub const fn new(session: &'a mut Session, is_untold: &'a mut bool) -> Self {
-        Self { session, is_untold }
-    }
-
-    /// Hands over one event.
-    pub fn event(&mut self, event: Event) {
-        *self.is_untold &= !matches!(event, Event::ThreadName { exec: true, .. });
-        self.session.event(event);
-    }
 }

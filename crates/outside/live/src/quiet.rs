@@ -32,7 +32,7 @@ impl Quiet {
 
     /// Notes that a burst is asked for. Whether it was made, and what it found, shows in the
     /// next suspect's counts.
-    pub fn asked(&mut self, process: ProcessId, suspect: &Suspect, now: Duration) {
+    pub fn burst_requested(&mut self, process: ProcessId, suspect: &Suspect, now: Duration) {
         // The pause is set before the burst whose quiet result would begin it.
         let further = match too_quiet(suspect) {
             Some(further) => further + 1,
@@ -76,23 +76,23 @@ mod tests {
 
     /// A burst that found a thread off its CPU says nothing about later bursts.
     #[test]
-    fn a_quiet_line_is_asked_again_after_pauses_that_grow() {
+    fn a_quiet_line_is_watched_again_after_growing_pauses() {
         let (process, mut quiet) = (ProcessId(1), Quiet::default());
         let at = Duration::from_millis;
         let mut now = at(0);
-        let mut asked = Vec::new();
+        let mut requested = Vec::new();
         let mut bursts = 0;
         while now < at(60_000) {
             let line = suspect(bursts, 0);
             if quiet.is_over(process, &line, now) {
-                quiet.asked(process, &line, now);
-                asked.push(now.as_millis());
+                quiet.burst_requested(process, &line, now);
+                requested.push(now.as_millis());
                 bursts += 1;
             }
             now += at(25);
         }
         let expected = [0, 25, 50, 300, 800, 1800, 3800, 7800, 15800, 31800, 47800];
-        assert_eq!(asked, expected);
+        assert_eq!(requested, expected);
         // Another process has pauses of its own, and a line that was loud is not delayed.
         assert!(quiet.is_over(ProcessId(2), &suspect(bursts, 0), now));
         assert!(quiet.is_over(process, &suspect(bursts, bursts), at(47_900)));

@@ -1,8 +1,7 @@
 //! The interface between a remedy and the loop around a running target. `protect` and `repair`
 //! implement it; the loop knows nothing about how they work.
 
-use crate::choice::Chosen;
-use crate::observer::Observer;
+use crate::kind::Opened;
 use crate::watching::Live;
 use anyhow::Result;
 use std::ffi::OsString;
@@ -30,7 +29,7 @@ pub trait LiveRemedy {
     /// The library to load into the program, if any.
     fn load(&self) -> Option<Loaded>;
     /// The observer, if the remedy brings one of its own.
-    fn observer(&self) -> Option<(Box<dyn Observer>, Chosen)> {
+    fn observer(&self) -> Option<Opened> {
         None
     }
     /// Whether the program must not begin before it is sampled. True where these samples are

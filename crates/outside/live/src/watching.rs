@@ -2,7 +2,7 @@
 //! and spends the budget of watchpoints on suspects. Driven by `command` and `look`. It must
 //! not know how the target was started, and must not print.
 
-use crate::observer::{Attention, Intake, Observer};
+use crate::observer::{Attention, LiveObserver};
 use crate::quiet::Quiet;
 use crate::timer;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use sunder_findings::Limit;
 use sunder_observe::perf::Wait;
 use sunder_observe::watch::{Budget, BurstRequest, CodeDecoder, ProcessCode, WatchError, Watcher};
 use sunder_observe::{ObserveError, monotonic_now, proc};
-use sunder_pipeline::Session;
+use sunder_pipeline::{Session, take, take_rest};
 use sunder_sharing::{Burst, Suspect};
 use sunder_wire::{Claim, Registry};
 
@@ -53,7 +53,7 @@ const WORTH_WATCHING: f64 = 0.002;
 pub struct Live {
     /// The data of all observed processes.
     pub session: Session,
-    observer: Box<dyn Observer>,
+    observer: Box<dyn LiveObserver>,
     registry: Option<Registry>,
     root: ProcessId,
     budget: Budget,
@@ -67,23 +67,23 @@ pub struct Live {
     pub first_suspect: Option<Duration>,
     /// Why watchpoints are no longer used, if so.
     pub watch_refused: Option<String>,
-    /// Only the runtime's claims tell which program the process executes: the kernel's samples
-    /// came, or will come, after its start.
-    is_untold: bool,
+    /// The kernel's samples came, or will come, after the start of the program. Until an event
+    /// tells which program the process executes, only the runtime's claims do.
+    came_late: bool,
 }
 
 impl Live {
     /// Begins to observe `root`.
     pub fn new(
         mut session: Session,
-        observer: Box<dyn Observer>,
+        observer: Box<dyn LiveObserver>,
         registry: Option<Registry>,
         root: ProcessId,
         watch_share: f64,
     ) -> Self {
         session.hold();
         Self {
-            is_untold: observer.comes_late(),
+            came_late: observer.comes_late(),
             session,
             observer,
             registry,
@@ -203,21 +203,12 @@ impl Live {
 
     fn drain(&mut self, last: bool) {
         self.claims();
-        // The epoch must begin before the events that are compared with it.
-        let now = monotonic_now();
-        for heap in self.session.heaps() {
-            heap.segment.advance_epoch(now);
-        }
-        let mut intake = Intake::new(&mut self.session, &mut self.is_untold);
-        self.observer.drain(&mut intake, last);
-        // Accesses come before heap events: a heap event about the past must find the samples
-        // taken before it.
-        if last {
-            self.session.pass_on();
+        let observer = &mut *self.observer;
+        let Ok(()) = if last {
+            take_rest(observer, &mut self.session)
         } else {
-            self.session.flush(monotonic_now());
-        }
-        self.session.heap_events();
+            take(observer, &mut self.session)
+        };
     }
 
     /// Takes the claims of images that have loaded the runtime.
@@ -232,7 +223,8 @@ impl Live {
                 // segment.
                 take_last_samples(&mut self.session, &claim);
             }
-            self.session.claim(&claim, inside || self.is_untold);
+            let is_untold = self.came_late && !self.session.knows_program();
+            self.session.claim(&claim, inside || is_untold);
             // The periodic reading of mappings would come too late for a short process.
             if inside
                 && !claim.refused
@@ -321,7 +313,7 @@ impl Live {
             let Some(suspect) = suspects.iter().filter(worth).find(is_time) else {
                 continue;
             };
-            self.quiet.asked(process, suspect, now);
+            self.quiet.burst_requested(process, suspect, now);
             let mut threads = suspect.threads.clone();
             threads.truncate(BURST_THREADS);
             self.burst(process, suspect.words.clone(), threads);

@@ -3,58 +3,35 @@
 //! tables of variables, types and locals. Reports missing parts in `limits`; a broken unit does not
 //! fail a whole file.
 
+mod index;
+mod scopes;
+mod sections;
+mod split;
+mod unit;
+mod units;
+
+pub(crate) use index::{StaticLocation, UnitIndex};
+pub(crate) use sections::{Attribute, Bytes, load_sections, text_of};
+pub(crate) use split::SplitFiles;
+pub(crate) use unit::{DieRef, Language, LoadedEntry, LoadedUnit};
+
 use crate::debug_file::{self, Found};
-use crate::die::UnitIndex;
 use crate::image::{Elf, Image, open_regular};
 use crate::options::NameOptions;
-use crate::split::SplitFiles;
-use gimli::{
-    AttributeValue, DwarfFileType, EndianSlice, LittleEndian, Section, SectionId, UnitSectionOffset,
-};
+use gimli::{AttributeValue, Section};
+use object::ReadCache;
 use object::read::elf::ElfFile64;
-use object::{Object, ObjectSection, ReadCache};
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use sections::Dwarf;
+use std::path::Path;
 use std::sync::Arc;
 use sunder_access::LinkAddress;
-
-/// How debug sections are read; the bytes are leaked, see the crate's header.
-pub(crate) type Bytes = EndianSlice<'static, LittleEndian>;
-pub(crate) type Dwarf = gimli::Dwarf<Bytes>;
-pub(crate) type Unit = gimli::Unit<Bytes>;
-pub(crate) type Attribute = AttributeValue<Bytes>;
-
-/// An entry of the debug information: the number of its unit, and its offset there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct DieRef {
-    pub(crate) unit: u32,
-    pub(crate) offset: usize,
-}
+use unit::{MAIN, SUPPLEMENTARY};
+use units::Units;
 
 /// An instruction without a line gets that of one before it, at most this many bytes of code and
 /// rows of the line table back. Farther back, it would be the line of something else.
 const BORROW_BYTES: u64 = 512;
 const BORROW_ROWS: usize = 32;
-
-/// The section that a unit was read from; references by section offset stay within one section.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Origin(u32);
-
-const MAIN: Origin = Origin(0);
-const SUPPLEMENTARY: Origin = Origin(1);
-
-/// A unit and the data that are needed to read it.
-#[derive(Clone, Debug)]
-pub(crate) struct LoadedUnit {
-    pub(crate) dwarf: Arc<Dwarf>,
-    pub(crate) unit: Arc<Unit>,
-    /// For a split unit, the unit in the main file, which has the line table.
-    pub(crate) skeleton: Option<(Arc<Dwarf>, Arc<Unit>)>,
-    origin: Origin,
-    start: usize,
-    end: usize,
-    index: Option<Arc<UnitIndex>>,
-}
 
 /// The debug information of one module.
 pub(crate) struct DebugInfo {
@@ -62,15 +39,6 @@ pub(crate) struct DebugInfo {
     lines: Option<addr2line::Context<Bytes>>,
     split: SplitFiles,
     units: Option<Units>,
-}
-
-struct Units {
-    all: Vec<LoadedUnit>,
-    /// By section and offset of their first byte.
-    by_place: Vec<(Origin, usize, u32)>,
-    signatures: HashMap<u64, DieRef>,
-    /// Code ranges of the units, by start, and the largest end up to there.
-    ranges: Vec<(u64, u64, u32)>,
 }
 
 impl DebugInfo {
@@ -168,7 +136,7 @@ impl DebugInfo {
         address: LinkAddress,
         limits: &mut Vec<String>,
     ) -> Vec<RawFrame> {
-        let mut frames = self.frames_as_told(address, limits);
+        let mut frames = self.recorded_frames(address, limits);
         if frames.iter().any(|f| f.line.is_none() && f.file.is_some()) {
             self.borrow_lines(address, &mut frames, limits);
         }
@@ -192,7 +160,7 @@ impl DebugInfo {
         };
         let function = |frames: &[RawFrame]| frames.last().and_then(|f| f.function.clone());
         for &row in rows.iter().rev().take(BORROW_ROWS) {
-            let before = self.frames_as_told(LinkAddress(row), limits);
+            let before = self.recorded_frames(LinkAddress(row), limits);
             if function(&before) != function(frames) {
                 return;
             }
@@ -211,7 +179,7 @@ impl DebugInfo {
         }
     }
 
-    fn frames_as_told(&mut self, address: LinkAddress, limits: &mut Vec<String>) -> Vec<RawFrame> {
+    fn recorded_frames(&mut self, address: LinkAddress, limits: &mut Vec<String>) -> Vec<RawFrame> {
         let Some(lines) = &self.lines else {
             return Vec::new();
         };
@@ -367,231 +335,4 @@ pub(crate) struct RawFrame {
     pub(crate) function: Option<String>,
     pub(crate) file: Option<String>,
     pub(crate) line: Option<u32>,
-}
-
-impl Units {
-    fn read(dwarf: &Arc<Dwarf>, split: &mut SplitFiles, limits: &mut Vec<String>) -> Self {
-        let mut units = Self {
-            all: Vec::new(),
-            by_place: Vec::new(),
-            signatures: HashMap::new(),
-            ranges: Vec::new(),
-        };
-        units.read_main(dwarf, split, limits);
-        let mut types = dwarf.type_units();
-        while let Ok(Some(header)) = types.next() {
-            // References by section offset never point into `.debug_types`.
-            let origin = Origin(u32::MAX);
-            let _ = units.add(dwarf, header, origin);
-        }
-        if let Some(sup) = &dwarf.sup {
-            let mut headers = sup.units();
-            while let Ok(Some(header)) = headers.next() {
-                let _ = units.add(sup, header, SUPPLEMENTARY);
-            }
-        }
-        units.by_place.sort_unstable();
-        units.ranges.sort_unstable();
-        units
-    }
-
-    fn read_main(&mut self, dwarf: &Arc<Dwarf>, split: &mut SplitFiles, limits: &mut Vec<String>) {
-        let mut headers = dwarf.units();
-        let mut next_origin = 2;
-        while let Ok(Some(header)) = headers.next() {
-            let Some(number) = self.add(dwarf, header, MAIN) else {
-                continue;
-            };
-            let skeleton = self.all[number as usize].unit.clone();
-            self.add_ranges(dwarf, &skeleton, number);
-            let Some(id) = skeleton.dwo_id else { continue };
-            let Ok(Some(name)) = skeleton.dwo_name() else {
-                continue;
-            };
-            let name = dwarf.attr_string(&skeleton, name).ok().map(text_of);
-            let Some(other) = split.load(id, skeleton.comp_dir.map(text_of), name, dwarf, limits)
-            else {
-                continue;
-            };
-            self.add_split(&other, dwarf, &skeleton, number, Origin(next_origin));
-            next_origin += 1;
-        }
-    }
-
-    fn add(
-        &mut self,
-        dwarf: &Arc<Dwarf>,
-        header: gimli::UnitHeader<Bytes>,
-        origin: Origin,
-    ) -> Option<u32> {
-        let UnitSectionOffset(start) = header.offset();
-        let end = start + header.length_including_self();
-        let type_ = header.type_();
-        let unit = Arc::new(dwarf.unit(header).ok()?);
-        let number = u32::try_from(self.all.len()).ok()?;
-        if let gimli::UnitType::Type {
-            type_signature,
-            type_offset,
-        }
-        | gimli::UnitType::SplitType {
-            type_signature,
-            type_offset,
-        } = type_
-        {
-            let place = DieRef {
-                unit: number,
-                offset: type_offset.0,
-            };
-            self.signatures.entry(type_signature.0).or_insert(place);
-        }
-        self.by_place.push((origin, start, number));
-        self.all.push(LoadedUnit {
-            dwarf: dwarf.clone(),
-            unit,
-            skeleton: None,
-            origin,
-            start,
-            end,
-            index: None,
-        });
-        Some(number)
-    }
-
-    /// Puts the split unit of `other` in place of its skeleton, so that the skeleton's code ranges
-    /// lead to it; adds further units (types).
-    fn add_split(
-        &mut self,
-        other: &Arc<Dwarf>,
-        dwarf: &Arc<Dwarf>,
-        skeleton: &Arc<Unit>,
-        number: u32,
-        origin: Origin,
-    ) {
-        let mut headers = other.units();
-        while let Ok(Some(header)) = headers.next() {
-            let split = matches!(
-                header.type_(),
-                gimli::UnitType::SplitCompilation(_) | gimli::UnitType::Compilation
-            );
-            let Some(added) = self.add(other, header, origin) else {
-                continue;
-            };
-            if !split {
-                continue;
-            }
-            // The unit, which was added last, takes its skeleton's number.
-            let Some(mut unit) = self.all.pop() else {
-                continue;
-            };
-            if let Some(place) = self.by_place.last_mut().filter(|p| p.2 == added) {
-                place.2 = number;
-            }
-            let Ok(mut copy) = other.unit(unit.unit.header) else {
-                continue;
-            };
-            copy.copy_relocated_attributes(skeleton);
-            unit.unit = Arc::new(copy);
-            unit.skeleton = Some((dwarf.clone(), skeleton.clone()));
-            self.all[number as usize] = unit;
-        }
-        let mut types = other.type_units();
-        while let Ok(Some(header)) = types.next() {
-            let _ = self.add(other, header, Origin(u32::MAX));
-        }
-    }
-
-    fn add_ranges(&mut self, dwarf: &Dwarf, unit: &Unit, number: u32) {
-        let Ok(mut ranges) = dwarf.unit_ranges(unit) else {
-            return;
-        };
-        while let Ok(Some(range)) = ranges.next() {
-            if range.begin > 0 && range.begin < range.end {
-                self.ranges.push((range.begin, range.end, number));
-            }
-        }
-    }
-
-    /// The start of each unit's own part of the table of addresses, ascending.
-    fn bases(&self) -> Vec<(usize, u32)> {
-        let all = (0..).zip(&self.all);
-        let mut bases: Vec<(usize, u32)> = all
-            // Before DWARF 5 the table had no header; only split units had one.
-            .filter(|(_, unit)| unit.unit.addr_base.0 > 0 || unit.skeleton.is_some())
-            .map(|(number, unit)| (unit.unit.addr_base.0, number))
-            .collect();
-        bases.sort_unstable();
-        bases
-    }
-
-    fn at(&self, origin: Origin, offset: usize) -> Option<DieRef> {
-        let end = self
-            .by_place
-            .partition_point(|p| (p.0, p.1) <= (origin, offset));
-        let &(found, start, number) = self.by_place.get(end.checked_sub(1)?)?;
-        let unit = self.all.get(number as usize)?;
-        (found == origin && offset < unit.end && start == unit.start).then_some(DieRef {
-            unit: number,
-            offset: offset - start,
-        })
-    }
-}
-
-pub(crate) fn load_sections(elf: &Elf<'_>, split: bool) -> Result<Dwarf, gimli::Error> {
-    let name = |s: SectionId| if split { s.dwo_name() } else { Some(s.name()) };
-    let mut dwarf = Dwarf::load(|s| Ok::<_, gimli::Error>(section(elf, name(s))))?;
-    if split {
-        dwarf.file_type = DwarfFileType::Dwo;
-    }
-    Ok(dwarf)
-}
-
-/// A section's bytes, decompressed, for as long as the tool runs.
-pub(crate) fn section(elf: &Elf<'_>, name: Option<&str>) -> Bytes {
-    let data = name
-        .and_then(|n| elf.section_by_name(n))
-        .and_then(|s| s.uncompressed_data().ok())
-        .filter(|d| !d.is_empty());
-    let leaked: &'static [u8] = match data {
-        Some(data) => Box::leak(data.into_owned().into_boxed_slice()),
-        None => &[],
-    };
-    EndianSlice::new(leaked, LittleEndian)
-}
-
-/// The text of a string attribute; empty if it is not UTF-8.
-pub(crate) fn text_of(bytes: Bytes) -> &'static str {
-    std::str::from_utf8(bytes.slice()).unwrap_or("")
-}
-
-impl LoadedUnit {
-    /// The text of `attribute`.
-    pub(crate) fn text(&self, attribute: Attribute) -> Option<&'static str> {
-        let text = text_of(self.dwarf.attr_string(&self.unit, attribute).ok()?);
-        (!text.is_empty()).then_some(text)
-    }
-
-    /// The source file with `number` in the unit's line table.
-    pub(crate) fn file(&self, number: u64) -> Option<String> {
-        // A split unit's file numbers belong to its own `.debug_line.dwo`
-        // where there is one, else to the skeleton's table.
-        let own = (&self.dwarf, &self.unit);
-        let (dwarf, unit) = match (&self.skeleton, &self.unit.line_program) {
-            (Some((dwarf, unit)), None) => (dwarf, unit),
-            _ => own,
-        };
-        let header = unit.line_program.as_ref()?.header();
-        let file = header.file(number)?;
-        let mut path = PathBuf::new();
-        if let Some(dir) = unit.comp_dir {
-            path.push(text_of(dir));
-        }
-        let dir = file
-            .directory(header)
-            .and_then(|d| dwarf.attr_string(unit, d).ok());
-        if let Some(dir) = dir {
-            path.push(text_of(dir));
-        }
-        path.push(text_of(dwarf.attr_string(unit, file.path_name()).ok()?));
-        path.to_str().map(str::to_owned)
-    }
 }

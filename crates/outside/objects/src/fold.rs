@@ -49,6 +49,23 @@ pub(crate) fn is_library_function(name: &str, file: Option<&str>) -> bool {
     ROOTS.iter().any(|root| name.starts_with(root)) || file.is_some_and(is_library_file)
 }
 
+/// Whether a record belongs to a library, so that users do not know its fields.
+pub(crate) fn is_library_name(name: &str) -> bool {
+    const ROOTS: [&str; 9] = [
+        "std::",
+        "__gnu_cxx::",
+        "core::",
+        "alloc::",
+        "crossbeam_utils::",
+        "parking_lot::",
+        "parking_lot_core::",
+        "lock_api::",
+        "once_cell::",
+    ];
+    ROOTS.iter().any(|root| name.starts_with(root))
+        || matches!(name, "pthread_mutex_t" | "_IO_FILE" | "__pthread_mutex_s")
+}
+
 /// Demangles C++ and Rust names; others stay as they are.
 fn demangle(raw: &str) -> Cow<'_, str> {
     // Versioned dynamic symbols (`fork@@GLIBC_2.2.5`) are C names.

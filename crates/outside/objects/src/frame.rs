@@ -6,11 +6,11 @@
 use crate::answer::{
     CodeFrame, Declared, ObjectContext, ObjectKind, ObjectName, StackFrame, TypeHandle,
 };
+use crate::fold;
 use crate::globals::declared;
 use crate::locals::{Local, Location};
 use crate::module::Debug;
 use crate::names::Names;
-use crate::path;
 use crate::types::{TypeId, TypeTable};
 use std::collections::HashSet;
 use sunder_access::{Address, LinkAddress};
@@ -76,9 +76,9 @@ impl Debug {
         address: Address,
         limits: &mut Vec<String>,
     ) -> Option<StackVariable> {
-        let (die, begin, _) = self.function(call, limits)?;
+        let (die, begin, _) = self.tables.function(call, limits)?;
         let locals = self.locals_of(die, begin);
-        let (local, start, size) = find(&locals, &self.types, frame, call, address)?;
+        let (local, start, size) = find(&locals, &self.tables.types, frame, call, address)?;
         let entry = crate::dwarf::DieRef {
             unit: die.unit,
             offset: local.entry,
@@ -88,7 +88,7 @@ impl Debug {
             ty: local.ty,
             size,
             start,
-            declared: declared(&self.info, entry),
+            declared: declared(&self.tables.info, entry),
         })
     }
 }
@@ -142,7 +142,7 @@ impl Names {
         // The outermost of the inlined functions owns the frame. Variables of a library there are
         // not the user's data.
         let function = self.frames_of_return(ret).pop()?;
-        if path::is_library(&function.function) {
+        if fold::is_library_name(&function.function) {
             return None;
         }
         let (debug, limits) = self.debug(placed.module)?;

@@ -6,9 +6,8 @@
 //! that may be the address, and only the units that contain one are walked.
 
 use crate::answer::Declared;
-use crate::die::StaticLocation;
-use crate::dwarf::{DebugInfo, DieRef};
-use crate::types::{Language, TypeId, TypeTable};
+use crate::dwarf::{DebugInfo, DieRef, Language, StaticLocation};
+use crate::types::{TypeId, TypeTable};
 use gimli::constants as dw;
 use std::collections::BTreeSet;
 

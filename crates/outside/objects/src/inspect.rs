@@ -2,10 +2,9 @@
 //! explain why something has no name.
 
 use crate::debug_file::{self, Found};
-use crate::dwarf::{load_sections, text_of};
+use crate::dwarf::{SplitFiles, load_sections, text_of};
 use crate::image::{Elf, Image, open_regular};
 use crate::options::NameOptions;
-use crate::split::SplitFiles;
 use object::elf::PT_INTERP;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ReadCache};
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_elf_file_has_no_facts() {
+    fn other_files_than_elf_have_no_facts() {
         assert_eq!(inspect(Path::new("/etc/passwd")), None);
         assert_eq!(debug_place(Path::new("/etc/passwd")), None);
         assert_eq!(inspect(Path::new("/no/such/file")), None);

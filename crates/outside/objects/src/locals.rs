@@ -2,8 +2,7 @@
 //! inlined functions included. Read at the first query about an instruction of the function; called
 //! by [`crate::flow`], and by [`crate::frame`] for the variables of stack frames.
 
-use crate::die::LoadedEntry;
-use crate::dwarf::{Attribute, Bytes, DebugInfo, DieRef, LoadedUnit};
+use crate::dwarf::{Attribute, Bytes, DebugInfo, DieRef, LoadedEntry, LoadedUnit};
 use crate::fold::is_library_file;
 use crate::types::{TypeId, TypeTable};
 use gimli::{AttributeValue, Expression, Operation, UnitOffset, constants as dw};

@@ -2,14 +2,14 @@
 //! [`crate::Names`].
 
 use crate::answer::Storage;
-use crate::die::StaticLocation;
-use crate::dwarf::{DebugInfo, DieRef};
+use crate::dwarf::DieRef;
 use crate::flow::{self, Answers, Call, Function};
-use crate::globals::{Globals, Variable};
 use crate::image::Image;
+use crate::limits::{Limits, is_system_library};
 use crate::locals::{self, Local, Location};
 use crate::options::NameOptions;
-use crate::types::{TypeId, TypeTable};
+use crate::tables::Tables;
+use crate::types::TypeId;
 use crate::value::Touched;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -31,11 +31,7 @@ pub(crate) struct Module {
 
 /// The debug information of a module and the tables made of it.
 pub(crate) struct Debug {
-    pub(crate) info: DebugInfo,
-    pub(crate) types: TypeTable,
-    globals: Globals,
-    /// The lowest and the highest link address of the module.
-    span: (u64, u64),
+    pub(crate) tables: Tables,
     /// The analyses of functions so far, by the function's first address.
     flows: HashMap<u64, Answers>,
     /// The variables of functions whose frames were queried, by the function's first address.
@@ -50,54 +46,12 @@ impl Debug {
     /// Loads the debug information of `image`; reports missing parts in `limits`.
     fn load(image: &Image, options: &NameOptions, limits: &mut Vec<String>) -> Option<Self> {
         Some(Self {
-            info: DebugInfo::load(image, options, limits)?,
-            types: TypeTable::default(),
-            globals: Globals::default(),
-            span: image.span(),
+            tables: Tables::load(image, options, limits)?,
             flows: HashMap::new(),
             locals: HashMap::new(),
             pointers: None,
             imports: None,
         })
-    }
-
-    /// The variable with static storage that holds `place`.
-    pub(crate) fn variable(
-        &mut self,
-        place: StaticLocation,
-        limits: &mut Vec<String>,
-    ) -> Option<Variable> {
-        let Self {
-            info,
-            types,
-            globals,
-            span,
-            ..
-        } = self;
-        globals.at(place, *span, info, types, limits)
-    }
-
-    /// The function at `address`: its entry and code range.
-    pub(crate) fn function(
-        &mut self,
-        address: LinkAddress,
-        limits: &mut Vec<String>,
-    ) -> Option<(DieRef, u64, u64)> {
-        for unit in self.info.units_at(address, limits) {
-            let index = self.info.index(unit)?;
-            if let Some((begin, end, offset)) = index.function(address.0) {
-                return Some((DieRef { unit, offset }, begin, end));
-            }
-        }
-        None
-    }
-
-    /// Whether the function at `address` never returns, according to its declaration.
-    pub(crate) fn never_returns(&mut self, address: LinkAddress, limits: &mut Vec<String>) -> bool {
-        let Some((die, begin, _)) = self.function(address, limits) else {
-            return false;
-        };
-        begin == address.0 && self.info.inherited(die, gimli::DW_AT_noreturn).is_some()
     }
 
     /// The object that the instruction at `address` accesses, with the name of the variable that
@@ -129,14 +83,15 @@ impl Debug {
         let (die, answers) = self.flow(inside, image, executable, limits)?;
         let result = answers.results.get(&after.0).copied();
         let call = answers.calls.get(&after.0).cloned().unwrap_or_default();
-        let returned = self.info.inherited(die, gimli::DW_AT_type);
-        let returned = returned.and_then(|(at, value)| self.info.resolve(at.unit, &value));
-        let returned = returned.and_then(|ty| self.types.load(&mut self.info, ty, 0));
-        let pointer = returned.filter(|&ty| self.types.is_pointer(self.types.plain(ty)));
+        let returned = self.tables.info.inherited(die, gimli::DW_AT_type);
+        let returned = returned.and_then(|(at, value)| self.tables.info.resolve(at.unit, &value));
+        let returned = returned.and_then(|ty| self.tables.types.load(&mut self.tables.info, ty, 0));
+        let pointer =
+            returned.filter(|&ty| self.tables.types.is_pointer(self.tables.types.plain(ty)));
         Some(CallResult {
             result,
             passed_on: pointer.is_some(),
-            returned: pointer.and_then(|ty| self.types.pointee(&mut self.info, ty)),
+            returned: pointer.and_then(|ty| self.tables.types.pointee(&mut self.tables.info, ty)),
             call,
         })
     }
@@ -149,13 +104,13 @@ impl Debug {
         image: &Image,
         executable: bool,
         limits: &mut Vec<String>,
-    ) -> Option<[Option<Passed>; 2]> {
+    ) -> Option<[Option<PassedPointer>; 2]> {
         let inside = LinkAddress(after.0.checked_sub(1)?);
         let (_, answers) = self.flow(inside, image, executable, limits)?;
         let call = answers.calls.get(&after.0)?;
         Some(call.pointers.map(|touched| {
             let touched = touched?;
-            Some(Passed {
+            Some(PassedPointer {
                 touched,
                 variable: answers.name(touched.origin).map(str::to_owned),
                 start: answers.static_start(touched.origin),
@@ -165,12 +120,8 @@ impl Debug {
 
     /// The variables of the function at `die`, whose first address is `begin`.
     pub(crate) fn locals_of(&mut self, die: DieRef, begin: u64) -> Arc<Vec<Local>> {
-        let Self {
-            info,
-            types,
-            locals,
-            ..
-        } = self;
+        let Self { tables, locals, .. } = self;
+        let Tables { info, types, .. } = tables;
         let read = || Arc::new(locals::read(info, types, die));
         Arc::clone(locals.entry(begin).or_insert_with(read))
     }
@@ -180,7 +131,7 @@ impl Debug {
     pub(crate) fn passed_through(
         &mut self,
         after: LinkAddress,
-        passed: &Passed,
+        passed: &PassedPointer,
         limits: &mut Vec<String>,
     ) -> Option<(u64, usize)> {
         let touched = passed.touched;
@@ -188,7 +139,7 @@ impl Debug {
             touched.storage == Storage::Pointer && touched.offset == 0 && touched.modulo == 0;
         let name = passed.variable.as_deref().filter(|_| as_it_came)?;
         let inside = LinkAddress(after.0.checked_sub(1)?);
-        let (die, begin, _) = self.function(inside, limits)?;
+        let (die, begin, _) = self.tables.function(inside, limits)?;
         let locals = self.locals_of(die, begin);
         let own = |l: &&Local| l.parameter && l.inlined == 0;
         let mut named: Vec<&Local> = locals.iter().filter(own).collect();
@@ -208,7 +159,7 @@ impl Debug {
         }
         // Unoptimised code stores the parameter in the frame. The first parameter came as the first
         // argument, unless that is the address for a large result.
-        let result = self.info.inherited(die, gimli::DW_AT_type);
+        let result = self.tables.info.inherited(die, gimli::DW_AT_type);
         (result.is_none() && entries.first() == Some(&entry)).then_some((begin, 0))
     }
 
@@ -220,7 +171,7 @@ impl Debug {
         executable: bool,
         limits: &mut Vec<String>,
     ) -> Option<(DieRef, &Answers)> {
-        let (die, begin, end) = self.function(address, limits)?;
+        let (die, begin, end) = self.tables.function(address, limits)?;
         if !self.flows.contains_key(&begin) {
             let pointers = self.pointers.take().unwrap_or_else(|| image.pointers());
             let imports = self.imports.take().unwrap_or_else(|| image.imports());
@@ -229,12 +180,12 @@ impl Debug {
                 imports: &imports,
                 begin,
                 code: &image.bytes(LinkAddress(begin), end - begin),
-                locals: locals::read(&mut self.info, &mut self.types, die),
+                locals: locals::read(&mut self.tables.info, &mut self.tables.types, die),
                 pointers: &pointers,
                 tls_size: image.tls_size().filter(|_| executable),
                 fixed: image.first_page().is_some_and(|(_, address)| address > 0),
             };
-            let answers = flow::analyse(&function, self, limits);
+            let answers = flow::analyse(&function, &mut self.tables, limits);
             self.pointers = Some(pointers);
             self.imports = Some(imports);
             self.flows.insert(begin, answers);
@@ -244,7 +195,7 @@ impl Debug {
 }
 
 /// A pointer that is passed to a function.
-pub(crate) struct Passed {
+pub(crate) struct PassedPointer {
     pub(crate) touched: Touched,
     pub(crate) variable: Option<String>,
     pub(crate) start: Option<u64>,
@@ -291,49 +242,4 @@ impl Module {
         });
         Some((debug.as_mut()?, image))
     }
-}
-
-/// Missing debug information and symbols, for the report.
-#[derive(Debug, Default)]
-pub(crate) struct Limits {
-    pub(crate) sentences: Vec<String>,
-    /// Libraries of the system without debug information, for one sentence about all.
-    libraries: Vec<String>,
-}
-
-impl Limits {
-    fn add_library(&mut self, path: &str) {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        self.libraries.push(name.to_owned());
-    }
-
-    /// Sets `sentence` for the file at `path`, which then is not in the sentence about several
-    /// files.
-    pub(crate) fn say_of(&mut self, path: &str, sentence: String) {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        self.libraries.retain(|library| library != name);
-        if !self.sentences.contains(&sentence) {
-            self.sentences.push(sentence);
-        }
-    }
-
-    /// All of it, in sentences.
-    pub(crate) fn told(&self) -> Vec<String> {
-        let mut all = self.sentences.clone();
-        if !self.libraries.is_empty() {
-            all.push(format!(
-                "Libraries of the system have no debug information here ({}): their functions and \
-                 data are named by symbols only.",
-                self.libraries.join(", ")
-            ));
-        }
-        all
-    }
-}
-
-/// Whether a file belongs to the system: missing debug information is normal there, and users do
-/// not compile such files.
-pub(crate) fn is_system_library(path: &str) -> bool {
-    const FOLDERS: [&str; 4] = ["/usr/lib/", "/usr/lib64/", "/lib/", "/lib64/"];
-    FOLDERS.iter().any(|folder| path.starts_with(folder))
 }

@@ -3,76 +3,39 @@
 //! process.
 
 mod allocation;
+mod lock_call;
 mod lock_calls;
+mod placed;
 mod placing;
+mod process;
+mod thread_blocks;
 mod thread_local;
 mod variables;
+
+pub use lock_call::LockCall;
+pub use placed::{file_name_of, is_c_library};
+pub use process::Names;
+
+use placed::Placed;
 
 use crate::answer::{
     CodeFrame, HeapBlock, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess,
 };
-use crate::die::StaticLocation;
+use crate::dwarf::StaticLocation;
 use crate::fold;
 use crate::globals::Variable;
-use crate::module::{Debug, Limits, Module, is_system_library};
-use crate::options::NameOptions;
+use crate::limits::is_system_library;
+use crate::module::{Debug, Module};
 use crate::packages;
 use crate::path;
+use crate::tables::Tables;
 use crate::types::TypeId;
-use std::collections::HashMap;
-use std::path::PathBuf;
-use sunder_access::{Address, CodeAddress, Mappings};
-
-/// Names of one process image. Loads lazily, owns all caches.
-pub struct Names {
-    options: NameOptions,
-    mappings: Mappings,
-    modules: Vec<Module>,
-    /// By path and inode; `None` for files without names.
-    known: HashMap<(String, u64), Option<u32>>,
-    limits: Limits,
-    /// `None` until first needed.
-    lock_calls: Option<Vec<lock_calls::Found>>,
-    /// The thread-local blocks of libraries.
-    blocks: thread_local::Blocks,
-    /// See [`Names::set_way`].
-    ways: HashMap<(String, u64), Option<PathBuf>>,
-}
-
-pub use lock_calls::LockCall;
-pub(crate) use placing::Placed;
-pub use placing::file_name_of;
-use placing::is_backed;
+use sunder_access::{Address, CodeAddress};
 
 impl Names {
-    /// Names of an image without mappings.
-    pub fn new(options: NameOptions) -> Self {
-        Self {
-            options,
-            mappings: Mappings::new(),
-            modules: Vec::new(),
-            known: HashMap::new(),
-            limits: Limits::default(),
-            lock_calls: None,
-            blocks: thread_local::Blocks::default(),
-            ways: HashMap::new(),
-        }
-    }
-
-    /// Replaces the mappings. Modules that have been read stay in memory.
-    pub fn set_mappings(&mut self, mappings: Mappings) {
-        self.mappings = mappings;
-        self.lock_calls = None;
-    }
-
-    /// One sentence for each thing that could not be found or read so far.
-    pub fn limits(&self) -> Vec<String> {
-        self.limits.told()
-    }
-
     /// Adds to the limits how to get the debug information of system files without it, for those
     /// among `files`, the files of the target with findings.
-    pub fn tell_remedies(&mut self, files: &[String]) {
+    pub fn add_remedies(&mut self, files: &[String]) {
         let mut without = Vec::new();
         for file in files {
             let Some(number) = self.modules.iter().position(|m| m.path == *file) else {
@@ -97,7 +60,7 @@ impl Names {
             let known = package.is_some() || is_system_library(path);
             let id = image.build_id.as_deref().filter(|_| known);
             if let Some(sentence) = packages::remedy(path, package, id) {
-                self.limits.say_of(path, sentence);
+                self.limits.add_for_file(path, sentence);
             }
         }
     }
@@ -120,7 +83,7 @@ impl Names {
         };
         let file = self.modules[placed.module].path.clone();
         let raw = match self.debug_for_frames(placed.module) {
-            Some((debug, limits)) => debug.info.frames(placed.link, limits),
+            Some((debug, limits)) => debug.tables.info.frames(placed.link, limits),
             None => Vec::new(),
         };
         let image = &self.modules[placed.module].image;
@@ -266,7 +229,7 @@ impl Names {
 
     fn variable(&mut self, module: usize, place: StaticLocation) -> Option<(Variable, TypeHandle)> {
         let (debug, limits) = self.debug(module)?;
-        let variable = debug.variable(place, limits)?;
+        let variable = debug.tables.variable(place, limits)?;
         let handle = TypeHandle {
             module: module as u32,
             ty: variable.ty.0,
@@ -353,7 +316,7 @@ impl Names {
         if object.kind == ObjectKind::Heap {
             return self.field_path(handle, object.size?, offset);
         }
-        let types = &self.loaded(handle)?.types;
+        let types = &self.loaded(handle)?.tables.types;
         let inside = path::path(types, TypeId(handle.ty), offset, true);
         Some(format!("{}{inside}", object.name.as_deref().unwrap_or("")))
     }
@@ -362,7 +325,7 @@ impl Names {
     /// array of them: `.hits`, `[3].hits`; empty for a block that is one scalar. `None` if the
     /// type's size is not known.
     pub fn field_path(&mut self, ty: TypeHandle, block: u64, offset: u64) -> Option<String> {
-        let types = &self.loaded(ty)?.types;
+        let types = &self.loaded(ty)?.tables.types;
         let id = TypeId(ty.ty);
         let size = types.size(id).filter(|&s| s > 0)?;
         let inside = path::path(types, id, offset % size, true);
@@ -378,7 +341,12 @@ impl Names {
     /// The name of `ty` in the syntax of its language.
     pub fn type_name(&mut self, ty: TypeHandle) -> Option<String> {
         let debug = self.loaded(ty)?;
-        Some(debug.types.name(&mut debug.info, TypeId(ty.ty)))
+        Some(
+            debug
+                .tables
+                .types
+                .name(&mut debug.tables.info, TypeId(ty.ty)),
+        )
     }
 
     /// The size of `ty` in bytes.
@@ -389,13 +357,13 @@ impl Names {
             .debug
             .as_ref()?
             .as_ref()?;
-        debug.types.size(TypeId(ty.ty))
+        debug.tables.types.size(TypeId(ty.ty))
     }
 
     /// The size of an element of the array `ty`.
     fn element_size(&self, ty: TypeHandle) -> Option<u64> {
         let debug = self.modules.get(ty.module as usize)?.debug.as_ref()?;
-        let types = &debug.as_ref()?.types;
+        let types = &debug.as_ref()?.tables.types;
         types.element(TypeId(ty.ty)).and_then(|e| types.size(e))
     }
 
@@ -420,7 +388,7 @@ impl Names {
         let (debug, image) = modules.get_mut(placed.module)?.debug(options, limits)?;
         let (touched, variable) =
             debug.touched(placed.link, image, executable, &mut limits.sentences)?;
-        let Debug { info, types, .. } = debug;
+        let Tables { info, types, .. } = &mut debug.tables;
         let stride = types.stride(touched.ty).unwrap_or(0);
         let offset = types.known_offset(touched.ty, touched.offset, touched.modulo);
         let exact = touched.modulo == 0;
@@ -445,28 +413,6 @@ impl Names {
             element_stride: stride,
         })
     }
-
-    /// The debug information of a module, loaded at the first call, and the list for its missing
-    /// parts.
-    pub(crate) fn debug(&mut self, module: usize) -> Option<(&mut Debug, &mut Vec<String>)> {
-        let Self {
-            modules,
-            options,
-            limits,
-            ..
-        } = self;
-        let (debug, _) = modules.get_mut(module)?.debug(options, limits)?;
-        Some((debug, &mut limits.sentences))
-    }
-}
-
-/// Whether `path` is that of the C library or the dynamic linker: the names of their parameters
-/// say nothing about a program's objects.
-pub fn is_c_library(path: &str) -> bool {
-    let file = path.rsplit('/').next().unwrap_or_default();
-    ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-musl"]
-        .iter()
-        .any(|name| file.starts_with(name))
 }
 
 /// Removes the outermost frames of the C library: they start the program or a thread, in every call

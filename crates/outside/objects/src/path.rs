@@ -2,6 +2,7 @@
 //! `[3].hits`. The inside of a standard library's types stays hidden: an atomic's value is the
 //! atomic, a lock's word the lock.
 
+use crate::fold::is_library_name;
 use crate::types::{Member, Shape, TypeId, TypeTable};
 
 /// The path to the byte at `offset` of a value of type `ty`; empty for the value as a whole. If
@@ -34,7 +35,7 @@ pub(crate) fn owner(
                 walk.indices(counts, offset / size, &mut path);
                 (ty, offset) = (*element, offset % size);
             }
-            Shape::Record { .. } if is_library(found.name.as_deref().unwrap_or("")) => {
+            Shape::Record { .. } if is_library_name(found.name.as_deref().unwrap_or("")) => {
                 return Some((path, true));
             }
             Shape::Record { members, .. } => {
@@ -82,7 +83,7 @@ impl Walk<'_> {
             }
             Shape::Array { element, counts } => self.element(*element, counts, offset, path, depth),
             Shape::Record { members, .. } => {
-                let hidden = is_library(name);
+                let hidden = is_library_name(name);
                 self.member(name, members, hidden, offset, path, depth);
             }
         }
@@ -190,23 +191,6 @@ fn rust_tuple_index(name: &str) -> &str {
 /// Typedefs whose fields are internal to the C library.
 pub(crate) fn is_opaque(name: &str) -> bool {
     name.starts_with("pthread_") || matches!(name, "FILE" | "sem_t" | "mtx_t" | "cnd_t" | "jmp_buf")
-}
-
-/// Whether a record belongs to a library, so that users do not know its fields.
-pub(crate) fn is_library(name: &str) -> bool {
-    const ROOTS: [&str; 9] = [
-        "std::",
-        "__gnu_cxx::",
-        "core::",
-        "alloc::",
-        "crossbeam_utils::",
-        "parking_lot::",
-        "parking_lot_core::",
-        "lock_api::",
-        "once_cell::",
-    ];
-    ROOTS.iter().any(|root| name.starts_with(root))
-        || matches!(name, "pthread_mutex_t" | "_IO_FILE" | "__pthread_mutex_s")
 }
 
 /// The text for a library's own member; empty unless users know it as a part of the object, such as

@@ -12,6 +12,7 @@ mod made;
 mod module;
 mod open;
 mod remote;
+mod segments;
 mod settled;
 mod vdso;
 
@@ -35,7 +36,7 @@ const MAX_LOOPS: usize = 1024;
 /// The code of all observed processes.
 #[derive(Debug)]
 pub struct ProcessCode {
-    spaces: HashMap<ProcessId, Space>,
+    spaces: HashMap<ProcessId, AddressSpace>,
     /// By path and inode number; `None` for files without code for x86-64.
     images: HashMap<(String, u64), Option<Arc<Image>>>,
     ended: VecDeque<ProcessId>,
@@ -46,7 +47,7 @@ pub struct ProcessCode {
 
 /// One address space.
 #[derive(Clone, Debug, Default)]
-struct Space {
+struct AddressSpace {
     mappings: Mappings,
     /// Ranges of code that were needed, by start.
     ranges: BTreeMap<u64, Arc<CodeRange>>,
@@ -88,9 +89,9 @@ impl ProcessCode {
     /// # Errors
     /// If the process has ended or we may not read its mappings.
     pub fn attach(&mut self, process: ProcessId) -> Result<(), ObserveError> {
-        let space = Space {
+        let space = AddressSpace {
             mappings: proc::mappings(process)?,
-            ..Space::default()
+            ..AddressSpace::default()
         };
         self.spaces.insert(process, space);
         Ok(())
@@ -117,7 +118,7 @@ impl ProcessCode {
                 process,
                 exec: true,
                 ..
-            } => drop(self.spaces.insert(*process, Space::default())),
+            } => drop(self.spaces.insert(*process, AddressSpace::default())),
             Event::ThreadEnd {
                 process, thread, ..
             } if process.0 == thread.0 => self.end(*process),
@@ -167,7 +168,7 @@ impl ProcessCode {
     /// is read; ever more rarely, because the process may have ended or be unreadable.
     fn executable_at(&mut self, process: ProcessId, at: CodeAddress) -> Option<Mapping> {
         let space = self.spaces.entry(process).or_default();
-        let executable = |space: &Space| {
+        let executable = |space: &AddressSpace| {
             let mapping = space.mappings.at(Address(at.0))?;
             mapping.execute.then(|| mapping.clone())
         };
@@ -209,7 +210,7 @@ impl ProcessCode {
     }
 }
 
-impl Space {
+impl AddressSpace {
     fn map(&mut self, mapping: &Mapping) {
         let span = mapping.span;
         self.ranges.retain(|&start, range| {

@@ -8,6 +8,7 @@
 //! one. Called by `pipeline`. Pure: the code comes from a [`CodeSource`], the samples from any
 //! observer. It must never claim a wrong address.
 
+mod decoded;
 mod effect;
 mod function;
 mod instruction;
@@ -16,6 +17,7 @@ mod range;
 mod slots;
 mod walk;
 
+pub use decoded::{Decoded, NearAccess, Slot, WINDOW};
 pub use range::{CodeRange, CodeSource};
 
 use crate::RawSample;
@@ -24,74 +26,10 @@ use range::{RangeHasher, RangeId};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Weak};
-use sunder_access::{Access, Address, CodeAddress, Kind};
-
-/// The most instructions that are followed in each direction.
-pub const WINDOW: usize = 40;
+use sunder_access::CodeAddress;
 
 /// With more cached functions than this, those whose code is gone are dropped.
 const SWEEP_ABOVE: usize = 4096;
-
-/// The result for one sample. [`Decoder::decode`] clears and refills it, so that its memory is
-/// reused.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Decoded {
-    /// Accesses at exactly known addresses: first those before the sampled instruction, the
-    /// nearest first, then those from it on.
-    pub accesses: Vec<Access>,
-    /// The distance of each access from the sampled instruction, in instructions: 0 is the
-    /// sampled one, which has not been executed yet, and -1 the one before.
-    pub distances: Vec<i32>,
-    /// Instructions of the window that access memory at unknown addresses.
-    pub near: Vec<NearAccess>,
-    /// Memory operands relative to `fs` or `gs` (thread-local variables), whose
-    /// base a sample does not hold.
-    pub segment_relative: u32,
-    /// Whether there was code to decode at the sampled instruction.
-    pub code_found: bool,
-    /// The beginning of the function that contains the sampled instruction, if it is known.
-    pub function: Option<CodeAddress>,
-}
-
-impl Decoded {
-    fn clear(&mut self) {
-        self.accesses.clear();
-        self.distances.clear();
-        self.near.clear();
-        self.segment_relative = 0;
-        self.code_found = false;
-        self.function = None;
-    }
-}
-
-/// An access in the window whose address is not known, because its registers change between it
-/// and the sampled instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NearAccess {
-    /// The instruction.
-    pub instruction: CodeAddress,
-    /// Read, write or update.
-    pub kind: Kind,
-    /// The width in bytes.
-    pub width: u8,
-    /// The distance from the sampled instruction, in instructions.
-    pub distance: i32,
-    /// The pointer in memory through which it goes, if it is known.
-    pub through: Option<Slot>,
-}
-
-/// A pointer in memory at a known address; unoptimised code keeps all of its pointers so. An
-/// instruction of the window loads the 8 bytes at `address` into a register, and the access is
-/// at their value plus `add`. No instruction of the block changes the slot for certain, but
-/// other code may: the slot has to be read twice, before and after the sample, to know what was
-/// loaded (see [`crate::slots`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Slot {
-    /// The address of the pointer.
-    pub address: Address,
-    /// The number of bytes that is added to its value.
-    pub add: i64,
-}
 
 /// Decodes samples. It caches the functions that it has decoded.
 #[derive(Default)]

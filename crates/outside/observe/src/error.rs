@@ -1,7 +1,7 @@
 //! What can go wrong while observing. Every message is one sentence that a
 //! user can act on; the program decides what to print.
 
-use crate::perf::PerfRefusal;
+use crate::PerfRefusal;
 use std::{io, path::PathBuf};
 use sunder_access::ProcessId;
 
@@ -66,14 +66,4 @@ pub enum ObserveError {
         /// The error of the system call.
         source: io::Error,
     },
-}
-
-impl ObserveError {
-    /// The error of the system call that has just failed while `doing`.
-    pub(crate) fn last_system(doing: &'static str) -> Self {
-        Self::System {
-            doing,
-            source: io::Error::last_os_error(),
-        }
-    }
 }

@@ -88,3 +88,31 @@ pub enum Event {
     /// The kernel dropped this many records.
     Lost(u64),
 }
+
+impl Event {
+    /// Its time; `None` of a loss.
+    pub(crate) const fn time(&self) -> Option<Time> {
+        match self {
+            Self::Sample(sample) => Some(sample.time),
+            Self::Access { access, .. } => Some(access.time),
+            Self::Map { time, .. }
+            | Self::ThreadStart { time, .. }
+            | Self::ThreadName { time, .. }
+            | Self::ThreadEnd { time, .. } => Some(*time),
+            Self::Lost(_) => None,
+        }
+    }
+
+    /// Its process; `None` of a loss.
+    pub(crate) const fn process(&self) -> Option<ProcessId> {
+        match self {
+            Self::Sample(sample) => Some(sample.process),
+            Self::Access { process, .. }
+            | Self::Map { process, .. }
+            | Self::ThreadStart { process, .. }
+            | Self::ThreadName { process, .. }
+            | Self::ThreadEnd { process, .. } => Some(*process),
+            Self::Lost(_) => None,
+        }
+    }
+}

@@ -6,96 +6,22 @@
 //! anywhere, so nothing in them is trusted: each error in one is an [`ImportError`], never a panic,
 //! and never half a result that looks whole.
 
+mod attribute;
+mod checks;
 mod container;
-pub(crate) mod records;
+mod error;
+mod source;
 
-use crate::machine::perf_event::{SW_CPU_CLOCK, TYPE_SOFTWARE, flag, sample};
+pub use error::{ImportError, RECORD_MEMORY, RECORD_SAMPLES};
+
+use crate::perf_event::{Inodes, Record, Sample, SampleLayout, event_of, kernel};
 use crate::pmu::access_of;
-use crate::pmu::record::{Sample, SampleLayout};
 use crate::{Event, RawSample};
-pub(crate) use container::Record;
-use container::{Container, EventAttr};
+use attribute::EventAttr;
+use container::Container;
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use sunder_access::{ProcessId, ThreadId, Time};
-
-/// A command that records time samples that can be imported.
-pub const RECORD_SAMPLES: &str = "perf record -e cpu-clock:u -F 4000 --user-regs=\
-     ax,bx,cx,dx,si,di,bp,sp,ip,r8,r9,r10,r11,r12,r13,r14,r15 -- PROGRAM";
-/// A command that records memory events that can be imported, where there is a PMU.
-pub const RECORD_MEMORY: &str = "perf mem record -- PROGRAM";
-
-/// Why a file could not be imported.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ImportError {
-    /// The file could not be opened or read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of opening or reading it.
-        source: io::Error,
-    },
-    /// A folder, as `perf record --threads` writes.
-    #[error(
-        "{} is a folder; recordings made with `perf record --threads` are not supported, \
-         record without it", .0.display()
-    )]
-    Folder(PathBuf),
-    /// The file is no recording of perf.
-    #[error("{} is not a perf.data file", .0.display())]
-    Foreign(PathBuf),
-    /// Written by a perf from before 2010 or after this program.
-    #[error("{} has the format `{magic}` of another version of perf; only PERFILE2 is supported", path.display())]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// The first bytes of the file, as text.
-        magic: String,
-    },
-    /// Recorded on another architecture.
-    #[error("{} was recorded on {machine}; only recordings from x86_64 can be read", path.display())]
-    Machine {
-        /// The file.
-        path: PathBuf,
-        /// The architecture that it names.
-        machine: String,
-    },
-    /// `perf record` was killed before it wrote the file's header.
-    #[error("{} is unfinished: perf record was ended before it could complete the file; record again and end the program instead", .0.display())]
-    Unfinished(PathBuf),
-    /// The end is missing.
-    #[error("{} is truncated: {needed} bytes are announced, {there} are there", path.display())]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// The least size in bytes that its header promises.
-        needed: u64,
-        /// Its size in bytes.
-        there: u64,
-    },
-    /// A part of the file contradicts another.
-    #[error("{} is damaged: {what}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The contradiction, in words.
-        what: String,
-    },
-    /// Recorded without fields that are needed.
-    #[error("the samples in {} have no {missing}; record with `{RECORD_SAMPLES}`, or with `{RECORD_MEMORY}` on a machine with memory events", path.display())]
-    MissingFields {
-        /// The file.
-        path: PathBuf,
-        /// The missing fields, in words.
-        missing: &'static str,
-    },
-    /// A recording in which nothing happened.
-    #[error("{} holds no samples of user code; was the program running?", .0.display())]
-    NoSamples(PathBuf),
-}
 
 /// Counts of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,15 +63,14 @@ pub fn import(path: &Path, mut sink: impl FnMut(Event)) -> Result<Imported, Impo
         missing: None,
         span: None,
     };
-    let mut files = records::Inodes::default();
+    let mut inodes = Inodes::default();
     while let Some(record) = container.next()? {
-        match record.kind {
-            records::SAMPLE => importer.sample(record.attr, record.misc, &record.body),
-            _ => {
-                if let Some(event) = records::event_of(&record, &mut files) {
-                    importer.other(event);
-                }
-            }
+        let (attr, time) = (record.attr, record.time);
+        let record = record.record();
+        if record.kind == kernel::PERF_RECORD_SAMPLE {
+            importer.sample(attr, &record);
+        } else if let Ok(Some(event)) = event_of(&record, time, &mut inodes) {
+            importer.other(event);
         }
     }
     importer.finish(path)
@@ -153,29 +78,32 @@ pub fn import(path: &Path, mut sink: impl FnMut(Event)) -> Result<Imported, Impo
 
 /// What the samples of one event are good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
+enum SampleUse {
     Registers,
     Memory,
     /// Nothing, because the field that this text names is missing.
     Nothing(&'static str),
 }
 
-fn use_of(layout: &SampleLayout) -> Use {
-    if !layout.has(sample::TID) {
-        return Use::Nothing("thread numbers");
+fn use_of(layout: &SampleLayout) -> SampleUse {
+    if !layout.has(kernel::PERF_SAMPLE_TID) {
+        return SampleUse::Nothing("thread numbers");
     }
-    if !layout.has(sample::TIME) {
-        return Use::Nothing("times");
+    if !layout.has(kernel::PERF_SAMPLE_TIME) {
+        return SampleUse::Nothing("times");
     }
-    if layout.has(sample::IP) && layout.has(sample::ADDR) && layout.has(sample::DATA_SRC) {
-        return Use::Memory;
+    if layout.has(kernel::PERF_SAMPLE_IP)
+        && layout.has(kernel::PERF_SAMPLE_ADDR)
+        && layout.has(kernel::PERF_SAMPLE_DATA_SRC)
+    {
+        return SampleUse::Memory;
     }
     if layout.has_registers() {
-        return Use::Registers;
+        return SampleUse::Registers;
     }
-    Use::Nothing(if layout.has(sample::REGS_USER) {
+    SampleUse::Nothing(if layout.has(kernel::PERF_SAMPLE_REGS_USER) {
         "complete set of user registers"
-    } else if layout.has(sample::ADDR) {
+    } else if layout.has(kernel::PERF_SAMPLE_ADDR) {
         "data source beside their addresses"
     } else {
         "user registers and no data addresses"
@@ -192,23 +120,23 @@ struct Importer<'a, S> {
 }
 
 impl<S: FnMut(Event)> Importer<'_, S> {
-    fn sample(&mut self, attr: usize, misc: u16, body: &[u8]) {
+    fn sample(&mut self, attr: usize, record: &Record<'_>) {
         let Some(attr) = self.attrs.get(attr) else {
             self.imported.skipped += 1;
             return;
         };
         let wanted = use_of(&attr.layout);
-        if let Use::Nothing(missing) = wanted {
+        if let SampleUse::Nothing(missing) = wanted {
             self.imported.unusable += 1;
             self.missing.get_or_insert(missing);
             return;
         }
         let event = attr
             .layout
-            .parse(body)
-            .filter(|_| records::is_user(misc))
+            .parse(record.body)
+            .filter(|_| record.is_user())
             .and_then(|sample| match wanted {
-                Use::Memory => {
+                SampleUse::Memory => {
                     access_event(&sample, attr).or_else(|| self.without_address(&sample, attr))
                 }
                 _ => sample_event(&sample, attr),
@@ -288,93 +216,43 @@ fn sample_event(sample: &Sample, attr: &EventAttr) -> Option<(ProcessId, Time, E
     Some((process, time, event))
 }
 
-impl EventAttr {
-    fn is_clock(&self) -> bool {
-        /// `PERF_COUNT_SW_TASK_CLOCK`.
-        const SW_TASK_CLOCK: u64 = 1;
-        self.kind == TYPE_SOFTWARE && matches!(self.config, SW_CPU_CLOCK | SW_TASK_CLOCK)
-    }
-
-    /// Whether the event is Intel's retired load that another core's modified line answered (event
-    /// 0xd2, mask 0x04), whose data source does not show this.
-    const fn is_snoop_load(&self) -> bool {
-        /// `PERF_TYPE_RAW`, also the type number of Intel's core PMU.
-        const TYPE_RAW: u32 = 4;
-        self.kind == TYPE_RAW && self.config & 0xffff == 0x04d2
-    }
-
-    const fn is_frequency(&self) -> bool {
-        self.flags & flag::FREQ != 0
-    }
-
-    /// The number of events between two samples, for samples that do not have it.
-    const fn period(&self) -> u64 {
-        if self.is_frequency() { 1 } else { self.period }
-    }
-
-    /// The time that a sample stands for.
-    fn nanoseconds(&self, period: Option<u64>) -> u64 {
-        match period {
-            Some(period) if self.is_clock() => period,
-            // Another event at a given frequency: the kernel chooses periods so that samples come
-            // this often.
-            _ if self.is_frequency() => 1_000_000_000 / self.period.max(1),
-            // The period of a clock is in nanoseconds. For another event the file does not tell its
-            // duration: for cycles, one nanosecond per event is right within a factor of three.
-            _ => period.unwrap_or(self.period),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::perf_event::USER_REGISTERS;
+    use crate::perf_event::USER_REGISTERS;
 
-    fn layout(sample_type: u64, user_registers: u64) -> SampleLayout {
+    fn layout(sample_type: u32, user_registers: u64) -> SampleLayout {
         SampleLayout {
-            sample_type,
+            sample_type: sample_type.into(),
             user_registers,
             ..SampleLayout::default()
         }
     }
 
     #[test]
-    fn what_an_event_is_good_for_follows_from_its_fields() {
-        let base = sample::IP | sample::TID | sample::TIME;
-        let memory = base | sample::ADDR | sample::DATA_SRC | sample::WEIGHT;
-        assert_eq!(use_of(&layout(memory, 0)), Use::Memory);
-        let registers = base | sample::REGS_USER;
-        assert_eq!(use_of(&layout(registers, USER_REGISTERS)), Use::Registers);
+    fn use_of_an_event_follows_from_its_fields() {
+        let base = kernel::PERF_SAMPLE_IP | kernel::PERF_SAMPLE_TID | kernel::PERF_SAMPLE_TIME;
+        let memory = base
+            | kernel::PERF_SAMPLE_ADDR
+            | kernel::PERF_SAMPLE_DATA_SRC
+            | kernel::PERF_SAMPLE_WEIGHT;
+        assert_eq!(use_of(&layout(memory, 0)), SampleUse::Memory);
+        let registers = base | kernel::PERF_SAMPLE_REGS_USER;
+        assert_eq!(
+            use_of(&layout(registers, USER_REGISTERS)),
+            SampleUse::Registers
+        );
         assert_eq!(
             use_of(&layout(registers, 1)),
-            Use::Nothing("complete set of user registers")
+            SampleUse::Nothing("complete set of user registers")
         );
-        assert!(matches!(use_of(&layout(base, 0)), Use::Nothing(_)));
+        assert!(matches!(use_of(&layout(base, 0)), SampleUse::Nothing(_)));
         assert_eq!(
-            use_of(&layout(registers & !sample::TIME, USER_REGISTERS)),
-            Use::Nothing("times")
+            use_of(&layout(
+                registers & !kernel::PERF_SAMPLE_TIME,
+                USER_REGISTERS
+            )),
+            SampleUse::Nothing("times")
         );
-    }
-
-    #[test]
-    fn the_time_of_a_sample_comes_from_its_period_or_its_frequency() {
-        let mut attr = EventAttr {
-            kind: TYPE_SOFTWARE,
-            config: SW_CPU_CLOCK,
-            period: 4000,
-            flags: flag::FREQ,
-            layout: SampleLayout::default(),
-        };
-        assert_eq!(attr.nanoseconds(Some(250_000)), 250_000);
-        assert_eq!(attr.nanoseconds(None), 250_000);
-        attr.kind = 0;
-        assert_eq!(attr.nanoseconds(Some(77)), 250_000);
-        attr.flags = 0;
-        assert_eq!((attr.nanoseconds(Some(77)), attr.period()), (77, 4000));
-        // Must not divide by a frequency of zero.
-        attr.flags = flag::FREQ;
-        attr.period = 0;
-        assert_eq!(attr.nanoseconds(None), 1_000_000_000);
     }
 }

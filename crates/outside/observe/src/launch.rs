@@ -12,9 +12,11 @@ mod inherited;
 
 use crate::ObserveError;
 use child::{Plan, run_child};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -72,7 +74,9 @@ impl Launch {
         // async-signal-safe calls and never returns.
         let pid = unsafe { libc::fork() };
         if pid < 0 {
-            return Err(ObserveError::last_system("start another process"));
+            let doing = "start another process";
+            let source = io::Error::last_os_error();
+            return Err(ObserveError::System { doing, source });
         }
         if pid == 0 {
             // SAFETY: this is the forked child, and the descriptors are open.
@@ -140,13 +144,13 @@ fn c_string(text: OsString) -> Result<CString, ObserveError> {
 
 /// A pipe that closes on exec: reading end, writing end.
 fn pipe() -> Result<(OwnedFd, OwnedFd), ObserveError> {
-    let mut ends = [0; 2];
-    // SAFETY: `ends` has room for two descriptors.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-        return Err(ObserveError::last_system("open a pipe"));
+    match io::pipe() {
+        Ok((read, write)) => Ok((read.into(), write.into())),
+        Err(source) => Err(ObserveError::System {
+            doing: "open a pipe",
+            source,
+        }),
     }
-    // SAFETY: the kernel has just opened both; no other value owns them.
-    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
 /// A child that waits before `execve`. Dropped without [`Prepared::go`], it
@@ -210,8 +214,10 @@ impl Prepared {
 impl Drop for Prepared {
     fn drop(&mut self) {
         if self.waiting.is_some() {
-            // SAFETY: the number is ours: the child has not been waited for.
-            unsafe { libc::kill(self.pid.0 as i32, libc::SIGKILL) };
+            // The number is ours: the child has not been waited for.
+            if let Some(pid) = Pid::from_raw(self.pid.0 as i32) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
             let mut child = Child {
                 pid: self.pid,
                 status: None,
@@ -240,7 +246,7 @@ impl Child {
     /// # Errors
     /// If the child has been reaped elsewhere in this process.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, ObserveError> {
-        self.collect(libc::WNOHANG)
+        self.collect(WaitOptions::NOHANG)
     }
 
     /// Waits until it has ended.
@@ -249,35 +255,28 @@ impl Child {
     /// If the child has been reaped elsewhere in this process.
     pub fn wait(&mut self) -> Result<ExitStatus, ObserveError> {
         loop {
-            if let Some(status) = self.collect(0)? {
+            if let Some(status) = self.collect(WaitOptions::empty())? {
                 return Ok(status);
             }
         }
     }
 
-    fn collect(&mut self, options: i32) -> Result<Option<ExitStatus>, ObserveError> {
+    fn collect(&mut self, options: WaitOptions) -> Result<Option<ExitStatus>, ObserveError> {
         if self.status.is_some() {
             return Ok(self.status);
         }
-        let mut status = 0;
-        loop {
-            // SAFETY: `status` is valid. The number is the child's, which has not been reaped.
-            match unsafe { libc::waitpid(self.pid.0 as i32, &mut status, options) } {
-                0 => return Ok(None),
-                -1 => {
-                    let source = io::Error::last_os_error();
-                    if source.kind() != io::ErrorKind::Interrupted {
-                        return Err(ObserveError::System {
-                            doing: "wait for the program",
-                            source,
-                        });
-                    }
-                }
-                _ => {
-                    self.status = Some(ExitStatus::from_raw(status));
-                    return Ok(self.status);
-                }
+        // The number of a forked child is never 0, so this is no wait for any child.
+        let pid = Pid::from_raw(self.pid.0 as i32);
+        match retry_on_intr(|| waitpid(pid, options)) {
+            Ok(None) => Ok(None),
+            Ok(Some((_, status))) => {
+                self.status = Some(ExitStatus::from_raw(status.as_raw()));
+                Ok(self.status)
             }
+            Err(error) => Err(ObserveError::System {
+                doing: "wait for the program",
+                source: error.into(),
+            }),
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod launch;
 pub mod machine;
 pub mod pace;
 pub mod perf;
+mod perf_event;
 pub mod pmu;
 pub mod proc;
 pub mod slots;
@@ -31,3 +32,8 @@ pub use perf::{FrequencyPlan, PerfRefusal, PerfSampler, Wait};
 pub use pmu::PmuSampler;
 pub use slots::SlotReader;
 pub use watch::{Budget, Burst, BurstRequest, WatchError, Watcher};
+
+/// The calling thread.
+fn own_thread() -> sunder_access::ThreadId {
+    sunder_access::ThreadId(rustix::thread::gettid().as_raw_nonzero().get() as u32)
+}

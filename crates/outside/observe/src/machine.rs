@@ -6,10 +6,8 @@
 
 mod capabilities;
 mod facts;
-pub(crate) mod perf_event;
 mod transfer;
 
-pub(crate) use capabilities::breakpoint;
 pub use capabilities::{Capabilities, Capability, probe_memory_events, probe_user_registers};
 pub(crate) use capabilities::{may_sample, open_clock};
 pub use facts::{Cpu, Machine};

@@ -4,18 +4,16 @@
 //! Called by `repair` around a change. Needs perf events, no PMU. Dropping the value must end all
 //! sampling. It interprets nothing.
 
-use crate::machine::perf_event::{
-    Attr, PerfEvent, SW_TASK_CLOCK, TYPE_SOFTWARE, USER_REGISTERS, Where, sample,
-};
-use crate::perf::ring::Ring;
-use crate::pmu::record::SampleLayout;
+use crate::perf_event::{Attr, EventTarget, PerfEvent, Ring, SampleLayout, USER_REGISTERS, kernel};
 use crate::{PerfRefusal, Registers};
 use std::time::Duration;
 use sunder_access::{ProcessId, ThreadId};
 
 /// The fields of a sample; the count is the thread's CPU time.
 const LAYOUT: SampleLayout = SampleLayout {
-    sample_type: sample::TID | sample::READ | sample::REGS_USER,
+    sample_type: (kernel::PERF_SAMPLE_TID
+        | kernel::PERF_SAMPLE_READ
+        | kernel::PERF_SAMPLE_REGS_USER) as u64,
     read_format: 0,
     branch_sample_type: 0,
     user_registers: USER_REGISTERS,
@@ -53,14 +51,14 @@ impl Pace {
         thread: ThreadId,
         period: Duration,
     ) -> Result<Self, PerfRefusal> {
-        let mut attr = Attr::new(TYPE_SOFTWARE, SW_TASK_CLOCK);
+        let mut attr = Attr::software(kernel::PERF_COUNT_SW_TASK_CLOCK);
         attr.sample_period = period.as_nanos() as u64;
         attr.sample_type = LAYOUT.sample_type;
         attr.sample_regs_user = LAYOUT.user_registers;
         let refused = |e: std::io::Error| {
             PerfRefusal::from_errno(e.raw_os_error().unwrap_or_default(), process)
         };
-        let event = PerfEvent::open(&attr, Where::Thread(thread.0)).map_err(refused)?;
+        let event = PerfEvent::open(&attr, EventTarget::Thread(thread.0)).map_err(refused)?;
         let ring = Ring::map_up_to(&event, PAGES, 1)?;
         event.enable().map_err(refused)?;
         Ok(Self {
@@ -106,8 +104,7 @@ mod tests {
     /// A thread that counts is seen counting, by its own CPU time.
     #[test]
     fn a_thread_is_seen_at_ascending_times_of_its_own() {
-        // SAFETY: asks for a number.
-        let own = ThreadId(unsafe { libc::syscall(libc::SYS_gettid) } as u32);
+        let own = crate::own_thread();
         let process = ProcessId(std::process::id());
         let mut pace = match Pace::begin(process, own, Duration::from_micros(100)) {
             Ok(pace) => pace,

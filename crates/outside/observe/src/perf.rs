@@ -10,11 +10,9 @@ mod first;
 mod open;
 mod plan;
 mod record;
-mod refusal;
-pub(crate) mod ring;
 mod sampler;
 
+pub use crate::perf_event::{PerfRefusal, paranoid_level};
 pub use first::FirstEvent;
 pub use plan::{FrequencyPlan, MAX_FREQUENCY};
-pub use refusal::{PerfRefusal, paranoid_level};
 pub use sampler::{PerfSampler, Wait};

@@ -7,7 +7,6 @@
 
 mod data_source;
 mod events;
-pub(crate) mod record;
 mod sampler;
 mod sysfs;
 

@@ -7,6 +7,7 @@ mod cmdline;
 mod comm;
 mod exe;
 mod fd;
+mod folder;
 mod limits;
 mod maps;
 mod meminfo;
@@ -21,6 +22,7 @@ pub use cmdline::command_line;
 pub use comm::thread_name;
 pub use exe::executable;
 pub use fd::links;
+pub use folder::Folder;
 pub use limits::file_size_is_unlimited;
 pub use maps::{mappings, mappings_in, parse_mappings};
 pub use meminfo::available_memory;
@@ -35,61 +37,6 @@ pub use timers::{Timer, timers};
 
 use crate::ObserveError;
 use std::fs;
-use std::io;
-use std::path::PathBuf;
-use sunder_access::{ProcessId, ThreadId};
-
-/// A folder of `/proc`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Folder {
-    /// A process.
-    Process(ProcessId),
-    /// A thread of a process.
-    Thread(ProcessId, ThreadId),
-    /// This process, whatever its number in the `/proc` that is mounted.
-    Own,
-    /// The thread that asks.
-    OwnThread,
-}
-
-impl Folder {
-    /// The path of a file in it.
-    pub fn path(self, file: &str) -> PathBuf {
-        PathBuf::from(match self {
-            Self::Process(process) => format!("/proc/{process}/{file}"),
-            Self::Thread(process, thread) => format!("/proc/{process}/task/{thread}/{file}"),
-            Self::Own => format!("/proc/self/{file}"),
-            Self::OwnThread => format!("/proc/thread-self/{file}"),
-        })
-    }
-
-    /// The text of a file in it; bytes that are no UTF-8 (a thread's name, a path) are
-    /// replaced.
-    fn text(self, file: &str) -> io::Result<String> {
-        let bytes = fs::read(self.path(file))?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-}
-
-fn path(process: ProcessId, file: &str) -> PathBuf {
-    Folder::Process(process).path(file)
-}
-
-/// Reads a file of `process`; `NoSuchProcess` if that is the reason why not.
-fn read(process: ProcessId, file: &str) -> Result<Vec<u8>, ObserveError> {
-    let path = path(process, file);
-    fs::read(&path).map_err(|source| explain(process, path, source))
-}
-
-fn explain(process: ProcessId, path: PathBuf, source: io::Error) -> ObserveError {
-    let gone =
-        source.kind() == io::ErrorKind::NotFound || source.raw_os_error() == Some(libc::ESRCH);
-    if gone {
-        ObserveError::NoSuchProcess(process)
-    } else {
-        ObserveError::Proc { path, source }
-    }
-}
 
 /// Whether `/proc` is there and numbers processes as we do; asked before anything is learned or
 /// changed by such a number.
@@ -108,7 +55,8 @@ pub fn is_ours() -> Result<(), ObserveError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sunder_access::Address;
+    use std::path::PathBuf;
+    use sunder_access::{Address, ProcessId, ThreadId};
 
     fn own() -> ProcessId {
         ProcessId(std::process::id())
@@ -123,8 +71,7 @@ mod tests {
         assert_eq!(PathBuf::from(&mapping.path), executable(own()).unwrap());
 
         let status = status(own()).unwrap();
-        // SAFETY: no preconditions.
-        assert_eq!(status.user, unsafe { libc::getuid() });
+        assert_eq!(status.user, rustix::process::getuid().as_raw());
         assert_eq!(status.parent.0, std::os::unix::process::parent_id());
         assert!(is_alive(own()));
         assert_eq!(
@@ -142,11 +89,7 @@ mod tests {
     fn a_thread_has_its_name() {
         let named = std::thread::Builder::new()
             .name("fifteen bytes!!".into())
-            .spawn(|| {
-                // SAFETY: no preconditions.
-                let thread = ThreadId(unsafe { libc::gettid() } as u32);
-                thread_name(own(), thread).unwrap()
-            });
+            .spawn(|| thread_name(own(), crate::own_thread()).unwrap());
         assert_eq!(named.unwrap().join().unwrap(), "fifteen bytes!!");
     }
 

@@ -12,18 +12,18 @@
 mod arm;
 mod budget;
 mod decode;
+mod error;
 mod words;
 
 pub use budget::{ARM_COST, Budget, TYPICAL_HIT_COST};
 pub(crate) use decode::kind_of;
 pub use decode::{Code, CodeBefore, CodeDecoder, HitDecoder, ProcessCode, Trap, TrappedAccess};
+pub use error::WatchError;
 pub use words::suspect_words;
 
+use crate::Registers;
 use crate::clock::monotonic_now;
-use crate::machine::breakpoint;
-use crate::machine::perf_event::{PerfEvent, Where};
-use crate::pmu::record::Sample;
-use crate::{PerfRefusal, Registers};
+use crate::perf_event::{Attr, EventTarget, PerfEvent, Sample};
 use arm::Armed;
 use budget::Account;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,36 +36,6 @@ pub const SLOTS: usize = 4;
 
 /// Pause between two readings of the rings.
 const POLL_PAUSE: Duration = Duration::from_micros(500);
-
-/// Why there was no burst. The target has no watchpoint then.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WatchError {
-    /// An address that is no aligned word.
-    #[error("{0} is not the address of an aligned word of 8 bytes")]
-    Unaligned(Address),
-    /// No word, or no hit.
-    #[error("a burst needs at least one word and one hit a thread")]
-    Empty,
-    /// None of the threads exists any more.
-    #[error("no thread of process {0} is left to watch")]
-    NoThreads(ProcessId),
-    /// A debugger or another profiler uses the watchpoints.
-    #[error(
-        "all hardware watchpoints of thread {0} are in use; end the debugger or the other \
-         profiler that has them"
-    )]
-    SlotsTaken(ThreadId),
-    /// The budget is spent for now; this is no failure.
-    #[error("the watch budget is spent until the target has run for another {0:?}")]
-    BudgetSpent(
-        /// The CPU time that the target must use first.
-        Duration,
-    ),
-    /// The kernel refuses watchpoints.
-    #[error("hardware watchpoints were refused: {0}")]
-    Refused(#[from] PerfRefusal),
-}
 
 /// The words, threads and limits of a burst.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -373,7 +343,11 @@ fn measure_hit_cost() -> Duration {
     const HITS: u32 = 32;
     static WORD: AtomicU64 = AtomicU64::new(0);
     let timed = || -> Option<Duration> {
-        let event = PerfEvent::open(&breakpoint(WORD.as_ptr() as u64), Where::Thread(0)).ok()?;
+        let event = PerfEvent::open(
+            &Attr::breakpoint(WORD.as_ptr() as u64),
+            EventTarget::Thread(0),
+        )
+        .ok()?;
         event.enable().ok()?;
         let start = clock(libc::CLOCK_THREAD_CPUTIME_ID)?;
         for _ in 0..HITS {

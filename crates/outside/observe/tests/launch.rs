@@ -41,7 +41,7 @@ fn exit_status_and_signals_come_through() {
 }
 
 #[test]
-fn what_cannot_be_executed_is_told_with_its_reason() {
+fn failed_execution_is_an_error_with_its_reason() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, content: &[u8], mode| {

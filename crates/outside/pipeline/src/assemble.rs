@@ -5,7 +5,7 @@ use crate::latent::{on_smaller_lines, show_sharing};
 use crate::locks::join_words_of_one_lock;
 use crate::naming::{NamedLine, ObjectKey, name_line, show_object};
 use crate::process::Process;
-use crate::session::Wanted;
+use crate::wanted::Wanted;
 use std::collections::{BTreeMap, BTreeSet};
 use sunder_access::{Address, Span, ThreadId, Time};
 use sunder_findings as findings;

@@ -1,9 +1,11 @@
 //! The heap of one process image: its own records and, for a forked child, those of the image
 //! that it was forked from. Used by `process`; it must not know verdicts or names.
 
+use crate::blocks::{FreedBlock, HeapBlocks, OwnerChange};
 use std::rc::Rc;
-use sunder_access::{Address, ProcessId, Time};
-use sunder_wire::{HeapBlock, Inherited, Segment};
+use sunder_access::{Address, ProcessId, Span, Time};
+use sunder_objects as objects;
+use sunder_wire::{HeapBlock, HeapEventKind, Inherited, Segment};
 
 /// The heap of one process image.
 pub struct Heap {
@@ -46,5 +48,84 @@ impl Heap {
                 }
             }
         }
+    }
+}
+
+/// The heap blocks that the runtime in a live process records.
+pub struct SegmentBlocks {
+    heap: Rc<Heap>,
+    /// Blocks from before a fork, copied when their lines became suspects: the records that
+    /// they come from go on changing.
+    inherited: Vec<HeapBlock>,
+}
+
+impl SegmentBlocks {
+    /// The blocks of `heap`.
+    pub const fn new(heap: Rc<Heap>) -> Self {
+        Self {
+            heap,
+            inherited: Vec::new(),
+        }
+    }
+}
+
+impl HeapBlocks for SegmentBlocks {
+    fn block_at(&self, address: Address) -> Option<objects::HeapBlock> {
+        let inherited = || {
+            let kept = self.inherited.iter().find(|b| b.span.contains(address));
+            kept.cloned().or_else(|| self.heap.inherited(address))
+        };
+        let block = self.heap.segment.block_at(address).or_else(inherited)?;
+        Some(objects::HeapBlock {
+            span: block.span,
+            allocation: block.stack,
+            thread: (block.thread.0 != 0).then_some(block.thread),
+            freed: block.freed.is_some(),
+        })
+    }
+
+    fn watch(&mut self, line: Span, since: Time, each: &mut dyn FnMut(OwnerChange)) {
+        let heap = &self.heap;
+        heap.segment.watch_line(line.start);
+        let (mut at, end) = (line.start, line.end().0);
+        while at.0 < end {
+            let mut next = at.0 + 8;
+            if let Some(block) = heap.segment.block_at(at) {
+                if block.freed.is_none() && block.born.earliest > since {
+                    each(OwnerChange {
+                        span: block.span,
+                        time: block.born.earliest,
+                        freed: None,
+                    });
+                }
+                next = next.max(block.span.end().0);
+            } else if let Some(block) = heap.inherited(at) {
+                next = next.max(block.span.end().0);
+                self.inherited.push(block);
+            }
+            at = Address(next);
+        }
+    }
+
+    fn changes(&mut self, each: &mut dyn FnMut(OwnerChange)) {
+        self.heap.segment.drain_heap_events(&mut |event| {
+            let freed = match event.kind {
+                HeapEventKind::Allocated => None,
+                HeapEventKind::Freed => Some(FreedBlock {
+                    block: objects::HeapBlock {
+                        span: event.span,
+                        allocation: event.stack,
+                        thread: None,
+                        freed: true,
+                    },
+                    moved: None,
+                }),
+            };
+            each(OwnerChange {
+                span: event.span,
+                time: event.time,
+                freed,
+            });
+        });
     }
 }

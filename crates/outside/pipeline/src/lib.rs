@@ -1,18 +1,23 @@
 //! Makes findings from samples and accesses, in one way for programs that are observed, files
-//! that are imported, and traces that are replayed. A [`Session`] takes events and holds a
-//! [`Process`] for each program image: its judge, its names, its threads and its heap.
+//! that are imported, and traces that are replayed. Each of these is an [`Observer`], which hands
+//! over what it saw to a [`Session`]. The session holds a [`Process`] for each program image: its
+//! judge, its names, its threads and its heap, whose blocks come from a source of [`HeapBlocks`].
 //!
 //! Used by `live`, `replay`, and the remedies, which ask a process for its suspects. It must
 //! not wait, print, start or stop anything, nor read more of a target than `/proc` shows.
 
 mod assemble;
+mod blocks;
+mod common_memory;
 mod cpu_time;
 mod files;
 mod heap;
 mod import;
 mod latent;
 mod locks;
+mod moved;
 mod naming;
+mod observer;
 mod pointers;
 mod process;
 mod recorded_heap;
@@ -24,17 +29,22 @@ mod sharable;
 mod shared;
 mod slots;
 mod threads;
+mod wanted;
 
 pub use assemble::{Assembled, assemble};
+pub use blocks::{FreedBlock, HeapBlocks, OwnerChange};
 pub use cpu_time::{childrens_cpu_seconds, own_cpu_seconds};
 pub use heap::Heap;
 pub use import::import;
 pub use latent::show_sharing;
+pub use moved::Moved;
 pub use naming::{NamedLine, ObjectKey, Part, at_frame, name_line, show_object, user_frame};
+pub use observer::{Observer, take, take_rest};
 pub use process::{Figures, Process};
-pub use recorded_heap::{Home, Moved, RecordedHeap};
+pub use recorded_heap::RecordedHeap;
 pub use recorded_stacks::RecordedStacks;
 pub use result::{Building, Observed, show_machine};
-pub use session::{Follow, Session, Wanted, judge_config};
+pub use session::{Follow, Session, judge_config};
 pub use shape::Shape;
 pub use threads::Threads;
+pub use wanted::Wanted;

@@ -15,7 +15,7 @@ const LOCK_WORD_BYTES: u32 = 4;
 /// mutex.
 pub fn join_words_of_one_lock(verdict: &mut Verdict, names: &mut Names) {
     if verdict.sharing != Sharing::True && is_one_mutex(verdict, names) {
-        verdict.overrule();
+        verdict.force_true_sharing();
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn one_mutex_is_told_from_two() {
+    fn words_of_one_mutex_are_joined_and_those_of_two_are_not() {
         // Lock word, owner, number of users, and kind of a mutex at byte 8.
         let whole = [word(8, 4, 9), word(16, 8, 0), word(24, 4, 0)];
         assert!(lies_like_one_mutex(&whole));

@@ -48,12 +48,12 @@ pub struct NamedLine {
     /// The instructions, as the result shows them.
     pub sites: Vec<findings::Site>,
     /// For each of the objects, the pointer or type through which it was accessed.
-    pub seen_through: Vec<Option<Seen>>,
+    pub seen_through: Vec<Option<TypedPointer>>,
 }
 
 /// The typed pointer that most accesses to an object went through.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct TypedPointer {
     /// The pointer's name, if it says something about the object.
     pub variable: Option<String>,
     /// The type that it points to.
@@ -97,7 +97,7 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
         of_word.push(index);
     }
     let order = ranked(&parts);
-    let mut seen: Vec<Option<Seen>> = parts
+    let mut seen: Vec<Option<TypedPointer>> = parts
         .iter()
         .map(|part| seen_through(process, verdict, &part.name))
         .collect();
@@ -148,7 +148,7 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
 
 /// Blocks from one call stack and of one size have one type. If only one of them was accessed
 /// through a typed pointer, the others get its type.
-fn share_types(parts: &[Part], seen: &mut [Option<Seen>]) {
+fn share_types(parts: &[Part], seen: &mut [Option<TypedPointer>]) {
     for i in 0..parts.len() {
         let same = |j: &usize| {
             matches!(parts[i].key, ObjectKey::CallSite(..)) && parts[*j].key == parts[i].key
@@ -241,13 +241,17 @@ fn counts(word: &WordUse) -> (u64, u64) {
 /// The typed pointer that most accesses to `object` on this line used. Each instruction votes
 /// with its accesses. A vote counts only if the operand lies where the type has it, seen from
 /// the object's start.
-fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -> Option<Seen> {
+fn seen_through(
+    process: &mut Process,
+    verdict: &Verdict,
+    object: &ObjectName,
+) -> Option<TypedPointer> {
     // A variable's type is known from its declaration; the type of a block is only suggested by
     // its allocation.
     if object.type_handle.is_some() && object.kind != ObjectKind::Heap {
         return None;
     }
-    let mut votes: HashMap<(TypeHandle, u64), (bool, u64, Seen)> = HashMap::new();
+    let mut votes: HashMap<(TypeHandle, u64), (bool, u64, TypedPointer)> = HashMap::new();
     for site in &verdict.sites {
         let Some(typed) = process.names.typed_access(site.instruction) else {
             continue;
@@ -279,8 +283,8 @@ fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -
         if foreign && !(typed.type_name.starts_with("pthread_") && fits) {
             continue;
         }
-        let seen = Seen {
-            variable: typed.variable.filter(|v| !foreign && is_telling(v)),
+        let seen = TypedPointer {
+            variable: typed.variable.filter(|v| !foreign && says_something(v)),
             type_name: typed.type_name,
             handle: typed.type_handle,
             size: typed.type_size,
@@ -302,14 +306,14 @@ fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -
 
 /// Whether a pointer's name says something about the object. Every method has a `this`, and
 /// libraries name parameters for their own purposes.
-fn is_telling(variable: &str) -> bool {
+fn says_something(variable: &str) -> bool {
     !matches!(variable, "this" | "self") && !variable.starts_with("__")
 }
 
 fn field(
     process: &mut Process,
     object: &ObjectName,
-    seen: Option<&Seen>,
+    seen: Option<&TypedPointer>,
     address: Address,
 ) -> Option<String> {
     let offset = object.offset_of(address)?;
@@ -362,7 +366,7 @@ fn lock_sites<'a>(
     process: &mut Process,
     verdict: &Verdict,
     words: &[findings::Word],
-    objects: impl Iterator<Item = (&'a ObjectName, Option<&'a Seen>)>,
+    objects: impl Iterator<Item = (&'a ObjectName, Option<&'a TypedPointer>)>,
 ) -> Vec<findings::Site> {
     let mut sites: Vec<findings::Site> = Vec::new();
     let in_library: Vec<&SiteUse> = verdict
@@ -466,7 +470,11 @@ fn source_around(file: &str, line: u32) -> Vec<findings::SourceLine> {
 }
 
 /// An object in the result's schema.
-pub fn show_object(process: &Process, name: &ObjectName, seen: Option<&Seen>) -> findings::Object {
+pub fn show_object(
+    process: &Process,
+    name: &ObjectName,
+    seen: Option<&TypedPointer>,
+) -> findings::Object {
     let through = seen.map(|seen| {
         let count = name.size.unwrap_or(0) / seen.size.max(1);
         let array = name.kind == ObjectKind::Heap && count >= 2 && seen.size > 0;

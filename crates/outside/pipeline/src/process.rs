@@ -4,12 +4,12 @@
 //! Fed by `session`, for every observer. It must not open or wait for anything in a way that
 //! the target could notice.
 
-use crate::heap::Heap;
+use crate::blocks::{FreedBlock, HeapBlocks, OwnerChange};
+use crate::common_memory::has_common_memory;
+use crate::heap::{Heap, SegmentBlocks};
 use crate::pointers;
-use crate::recorded_heap::{Home, Moved, RecordedHeap};
 use crate::recorded_stacks::RecordedStacks;
 use crate::sharable::as_it_was;
-use crate::shared::has_common_memory;
 use crate::threads::Threads;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,7 +28,7 @@ use sunder_observe::proc::living_number;
 use sunder_observe::{Decoded, RawSample};
 use sunder_sharing::{Burst, Config, Judge, Sample};
 use sunder_trace::read::Event;
-use sunder_wire::{HeapEventKind, TargetThread};
+use sunder_wire::TargetThread;
 
 /// The owner tag of memory whose earlier owner is not known.
 const OWNER_NONE: u64 = 0;
@@ -53,25 +53,21 @@ pub struct Process {
     pointers: Vec<ThreadPointer>,
     mappings: Mappings,
     common_memory: bool,
+    /// The records of the runtime in a live process.
     heap: Option<Rc<Heap>>,
-    /// Blocks from before a fork, copied when their lines became suspects: the records that
-    /// they come from go on changing.
-    inherited: Vec<sunder_wire::HeapBlock>,
+    /// Its heap blocks, from those records or from a trace.
+    blocks: Option<Box<dyn HeapBlocks>>,
     /// The time at which this image began; 0 if its beginning was not observed.
     pub began: Time,
     /// The process that started it.
     pub parent: Option<ProcessId>,
-    /// The heap that a trace describes.
-    recorded: Option<RecordedHeap>,
     /// The stacks that a trace describes.
-    told_stacks: RecordedStacks,
+    recorded_stacks: RecordedStacks,
     /// The simulation's counts of the granules that moved; empty without a simulation.
     pub simulated: BTreeMap<Address, findings::Simulated>,
     /// Blocks that were freed while their line was watched. The judge's owner tags are indices
     /// into it, from 1.
-    freed: Vec<HeapBlock>,
-    /// In a replay, the places of these blocks; either as many as `freed`, or none.
-    homes: Vec<Home>,
+    freed: Vec<FreedBlock>,
     /// Lines whose allocations and frees the runtime reports.
     watched: std::collections::HashSet<Address>,
     accesses: Vec<(sunder_access::Access, i16)>,
@@ -140,14 +136,12 @@ impl Process {
             mappings: Mappings::new(),
             common_memory: false,
             heap: None,
-            inherited: Vec::new(),
+            blocks: None,
             began: Time(0),
             parent: None,
-            recorded: None,
-            told_stacks: RecordedStacks::default(),
+            recorded_stacks: RecordedStacks::default(),
             simulated: BTreeMap::new(),
             freed: Vec::new(),
-            homes: Vec::new(),
             watched: std::collections::HashSet::new(),
             accesses: Vec::new(),
             near: Vec::new(),
@@ -158,7 +152,19 @@ impl Process {
 
     /// Sets its heap's records; `None` if they are not to be used.
     pub fn set_heap(&mut self, heap: Option<Rc<Heap>>) {
+        if self.heap.as_ref().map(Rc::as_ptr) == heap.as_ref().map(Rc::as_ptr) {
+            return;
+        }
         self.heap = heap;
+        self.blocks = None;
+        if let Some(heap) = &self.heap {
+            self.set_blocks(SegmentBlocks::new(Rc::clone(heap)));
+        }
+    }
+
+    /// Sets the source of its heap blocks.
+    pub fn set_blocks(&mut self, blocks: impl HeapBlocks + 'static) {
+        self.blocks = Some(Box::new(blocks));
     }
 
     /// Its heap, if it is recorded.
@@ -253,115 +259,61 @@ impl Process {
 
     /// Takes an event of a trace about a stack, or about the frames in which a thread is
     /// created.
-    pub fn stack_told(&mut self, event: &Event, thread: ThreadId) {
-        self.told_stacks.take(event, thread);
+    pub fn recorded_stack(&mut self, event: &Event, thread: ThreadId) {
+        self.recorded_stacks.take(event, thread);
     }
 
-    /// From now on the runtime reports the allocations and frees on `line`, which was first
-    /// accessed at `since`. Accesses from before the present block was allocated belonged to
-    /// another owner.
+    /// From now on the allocations and frees on `line` are reported, which was first accessed
+    /// at `since`. Accesses from before the present block was allocated belonged to another
+    /// owner.
     pub fn watch_line(&mut self, line: Address, since: Time, granule: Granule) {
-        let Some(heap) = &self.heap else { return };
-        if !self.watched.insert(line) {
+        if self.blocks.is_none() || !self.watched.insert(line) {
             return;
         }
-        heap.segment.watch_line(line);
-        let heap = Rc::clone(heap);
+        let line = Span::new(line, granule.bytes());
+        self.retire(|blocks, each| blocks.watch(line, since, each));
         // A short program may end before its mappings are read the next time.
         self.read_thread_locals();
-        let mut at = line;
-        let end = line.0 + granule.bytes();
-        while at.0 < end {
-            let mut next = at.0 + 8;
-            if let Some(block) = heap.segment.block_at(at) {
-                if block.freed.is_none() && block.born.earliest > since {
-                    self.judge
-                        .retire(block.span, block.born.earliest, OWNER_NONE);
-                }
-                next = next.max(block.span.end().0);
-            } else if let Some(block) = heap.inherited(at) {
-                next = next.max(block.span.end().0);
-                self.inherited.push(block);
-            }
-            at = Address(next);
-        }
     }
 
     /// Takes the heap events that have come since the last call.
     pub fn heap_events(&mut self) {
-        let Some(heap) = self.heap.clone() else {
+        self.retire(|blocks, each| blocks.changes(each));
+    }
+
+    /// Retires the earlier accesses to memory whose owner changes, for each change that `ask`
+    /// has the source of the blocks report.
+    fn retire(&mut self, ask: impl FnOnce(&mut dyn HeapBlocks, &mut dyn FnMut(OwnerChange))) {
+        let Some(blocks) = &mut self.blocks else {
             return;
         };
-        heap.segment
-            .drain_heap_events(&mut |event| match event.kind {
-                HeapEventKind::Allocated => {
-                    self.judge.retire(event.span, event.time, OWNER_NONE);
+        let (judge, freed) = (&mut self.judge, &mut self.freed);
+        ask(&mut **blocks, &mut |change| {
+            let owner = match change.freed {
+                Some(block) => {
+                    freed.push(block);
+                    freed.len() as u64
                 }
-                HeapEventKind::Freed => {
-                    self.freed.push(HeapBlock {
-                        span: event.span,
-                        allocation: event.stack,
-                        thread: None,
-                        freed: true,
-                    });
-                    let owner = self.freed.len() as u64;
-                    self.judge.retire(event.span, event.time, owner);
-                }
-            });
+                None => OWNER_NONE,
+            };
+            judge.retire(change.span, change.time, owner);
+        });
     }
 
-    /// Sets a heap that [`Process::allocated`] and [`Process::freed`] fill.
-    pub fn set_recorded_heap(&mut self, heap: RecordedHeap) {
-        self.recorded = Some(heap);
-    }
-
-    /// A trace reports that `thread` allocated a block. `looked_at` is the time of the
-    /// allocation if accesses to this memory were judged before, and `None` otherwise.
-    pub fn allocated(
-        &mut self,
-        block: Moved,
-        stack: u32,
-        thread: ThreadId,
-        looked_at: Option<Time>,
-    ) {
-        if let Some(time) = looked_at {
-            let span = Span::new(block.to.start, block.to.len.max(1));
-            self.judge.retire(span, time, OWNER_NONE);
-        }
-        if let Some(heap) = &mut self.recorded {
-            heap.allocated(block, stack, thread);
-        }
-    }
-
-    /// A trace reports that the block was freed that starts at `start` in the replay.
-    /// `looked_at` tells whether accesses to it were judged.
-    pub fn freed(&mut self, start: Address, time: Time, looked_at: impl Fn(Span) -> bool) {
-        let Some(heap) = &mut self.recorded else {
-            return;
-        };
-        let Some(span) = heap.freed(start) else {
-            return;
-        };
-        if looked_at(span)
-            && let Some(block) = heap.block_at(start)
-            && let Some(home) = heap.home(start)
-        {
-            self.freed.push(block);
-            self.homes.push(home.clone());
-            let owner = self.freed.len() as u64;
-            self.judge.retire(span, time, owner);
-        }
+    /// The freed block that the judge's `owner` tag stands for.
+    fn freed_block(&self, owner: Option<u64>) -> Option<&FreedBlock> {
+        let owner = usize::try_from(owner?).ok()?;
+        self.freed.get(owner.checked_sub(1)?)
     }
 
     /// The recorded address of the byte that lies at `address` in a replay; `address` itself if
     /// it was not moved.
     pub fn origin(&self, address: Address, owner: Option<u64>) -> Address {
-        let Some(heap) = &self.recorded else {
-            return address;
-        };
-        let gone = owner.and_then(|o| self.homes.get(usize::try_from(o).ok()?.checked_sub(1)?));
-        gone.and_then(|home| home.origin(address))
-            .or_else(|| heap.home(address)?.origin(address))
+        let freed = self.freed_block(owner);
+        let moved = freed.and_then(|freed| freed.moved.as_ref());
+        moved
+            .and_then(|moved| moved.origin(address))
+            .or_else(|| self.blocks.as_ref()?.origin(address))
             .unwrap_or(address)
     }
 
@@ -369,31 +321,10 @@ impl Process {
     /// present one. In a replay, `address` is the address there, and the block is returned as
     /// it was recorded.
     pub fn block_at(&self, address: Address, owner: Option<u64>) -> Option<HeapBlock> {
-        if let Some(owner) = owner.and_then(|o| usize::try_from(o).ok())
-            && let Some(block) = owner.checked_sub(1).and_then(|i| self.freed.get(i))
-        {
-            let home = self.homes.get(owner - 1);
-            if home.map_or(block.span.contains(address), |h| {
-                h.origin(address).is_some()
-            }) {
-                return Some(block.clone());
-            }
+        match self.freed_block(owner).filter(|freed| freed.held(address)) {
+            Some(freed) => Some(freed.block.clone()),
+            None => self.blocks.as_ref()?.block_at(address),
         }
-        if let Some(heap) = &self.recorded {
-            return heap.block_at(address);
-        }
-        let heap = self.heap.as_ref()?;
-        let kept = || {
-            let kept = self.inherited.iter().find(|b| b.span.contains(address));
-            kept.cloned().or_else(|| heap.inherited(address))
-        };
-        let block = heap.segment.block_at(address).or_else(kept)?;
-        Some(HeapBlock {
-            span: block.span,
-            allocation: block.stack,
-            thread: (block.thread.0 != 0).then_some(block.thread),
-            freed: block.freed.is_some(),
-        })
     }
 
     /// The facts that the names need about `address`.
@@ -432,14 +363,14 @@ impl Process {
             })
             .filter(|frame| frame.holds(address))
             .collect();
-        frames.extend(self.told_stacks.frames(address));
+        frames.extend(self.recorded_stacks.frames(address));
         frames
     }
 
     /// The stacks that the runtime reports; without it, the mappings that contain the threads'
     /// stack pointers.
     fn stacks(&self) -> Vec<ThreadStack> {
-        let told: Vec<_> = self
+        let reported: Vec<_> = self
             .heap
             .iter()
             .flat_map(|heap| heap.segment.threads())
@@ -449,11 +380,11 @@ impl Process {
                 span: t.stack,
             })
             .collect();
-        if !told.is_empty() {
-            return told;
+        if !reported.is_empty() {
+            return reported;
         }
-        if !self.told_stacks.stacks().is_empty() {
-            return self.told_stacks.stacks().to_vec();
+        if !self.recorded_stacks.stacks().is_empty() {
+            return self.recorded_stacks.stacks().to_vec();
         }
         self.threads
             .stack_pointers()
@@ -475,20 +406,19 @@ impl Process {
         if mapping.path.starts_with("[stack") {
             return false;
         }
-        let told: Vec<Span> = self.target_threads().map(|t| t.stack).collect();
+        let own: Vec<Span> = self.target_threads().map(|t| t.stack).collect();
         // A thread's descriptor is at the top of its stack.
         let found = self.pointers.iter().map(|p| p.fs_base.0);
         let found: Vec<u64> = found.filter(|at| (start..end).contains(at)).collect();
         let is_own = |at: u64| {
-            told.iter().any(|stack| stack.contains(Address(at)))
-                || found.iter().any(|&top| at < top)
+            own.iter().any(|stack| stack.contains(Address(at))) || found.iter().any(|&top| at < top)
         };
         self.threads.stood_in(start, end).any(|at| !is_own(at))
     }
 
     fn thread_pointers(&self) -> Vec<ThreadPointer> {
-        let told = self.target_threads().map(pointer_of);
-        told.chain(self.pointers.iter().copied()).collect()
+        let reported = self.target_threads().map(pointer_of);
+        reported.chain(self.pointers.iter().copied()).collect()
     }
 
     /// The threads whose thread pointers the runtime reported.
@@ -519,8 +449,8 @@ impl Process {
             let found: Vec<_> = found.take(room).collect();
             self.pointers.extend(found);
         }
-        let told = self.heap.iter().flat_map(|heap| heap.segment.threads());
-        let living = told.filter(|t| t.fs_base.0 != 0 && !t.ended);
+        let reported = self.heap.iter().flat_map(|heap| heap.segment.threads());
+        let living = reported.filter(|t| t.fs_base.0 != 0 && !t.ended);
         let threads = living.map(pointer_of).chain(self.pointers.iter().copied());
         let threads: Vec<_> = threads.take(MOST_THREADS_READ).collect();
         if !threads.is_empty() {

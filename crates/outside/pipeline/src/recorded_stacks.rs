@@ -24,7 +24,7 @@ pub struct RecordedStacks {
 #[derive(Debug, Default)]
 struct Waiting {
     creator: ThreadId,
-    told: Vec<StackFrame>,
+    frames: Vec<StackFrame>,
     creations: VecDeque<Vec<StackFrame>>,
     count: usize,
 }
@@ -41,18 +41,18 @@ impl RecordedStacks {
             } => {
                 let waiting = self.waiting.entry(event.thread).or_default();
                 waiting.creator = thread;
-                if let Some(last) = waiting.told.last_mut().filter(|_| stack_pointer.0 != 0) {
+                if let Some(last) = waiting.frames.last_mut().filter(|_| stack_pointer.0 != 0) {
                     last.cfa = Some(stack_pointer);
                     // The caller's frame pointer, if there is one, is saved below the return
                     // address.
                     last.frame_pointer = Address(stack_pointer.0.wrapping_sub(16));
                 }
                 if returns.0 == 0 {
-                    let told = std::mem::take(&mut waiting.told);
-                    waiting.creations.push_back(told);
+                    let frames = std::mem::take(&mut waiting.frames);
+                    waiting.creations.push_back(frames);
                     return;
                 }
-                waiting.told.push(StackFrame {
+                waiting.frames.push(StackFrame {
                     thread,
                     created: ThreadId::default(),
                     return_address: returns,
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_creation_s_frames_are_those_told_before_it() {
+    fn a_creation_has_the_frames_recorded_before_it() {
         let mut stacks = RecordedStacks::default();
         let frame = |stack_pointer, returns| What::Frame {
             stack_pointer: Address(stack_pointer),

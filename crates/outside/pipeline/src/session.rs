@@ -2,19 +2,17 @@
 //! `import`, and asked for the result at the end. It must not wait or print, nor read more of
 //! the target than `/proc` shows.
 
-use crate::assemble::assemble;
+mod finish;
+
 use crate::files::Files;
 use crate::heap::Heap;
-use crate::latent::predict;
 use crate::process::Process;
-use crate::result::{Building, Observed};
 use crate::shared::Shared;
 use crate::slots::Held;
 use std::collections::HashMap;
 use std::rc::Rc;
-use sunder_access::{Address, Granule, Mappings, ProcessId, Span, Time};
-use sunder_findings::{Finding, Findings, Limit};
-use sunder_objects::is_c_library;
+use sunder_access::{Address, Granule, Mappings, ProcessId, Time};
+use sunder_findings::Limit;
 use sunder_observe::machine::TYPICAL_TRANSFER_NS;
 use sunder_observe::{Decoded, Decoder, Event, ProcessCode, RawSample};
 use sunder_sharing::Config;
@@ -44,6 +42,8 @@ pub struct Session {
     lost: u64,
     /// Processes that a followed process started and that are not followed.
     not_followed: u64,
+    /// Whether an event told which program a process executes.
+    knows_program: bool,
 }
 
 /// The judge's configuration for lines of `line` bytes. `transfer` is the cost of a transfer of
@@ -66,49 +66,6 @@ pub enum Follow {
     All,
 }
 
-/// Which lines the caller wants findings for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// All lines.
-    All,
-    /// Lines in these spans, of which there may be none. Nothing else has to be named.
-    Of(Vec<Span>),
-}
-
-impl Wanted {
-    /// Whether findings for this span are wanted.
-    pub fn holds(&self, span: Span) -> bool {
-        match self {
-            Self::All => true,
-            Self::Of(places) => places.iter().any(|place| place.overlaps(span)),
-        }
-    }
-
-    /// Whether no findings are wanted.
-    pub fn is_nothing(&self) -> bool {
-        matches!(self, Self::Of(places) if places.is_empty())
-    }
-}
-
-/// The files of the target that the significant findings (at least `threshold` percent) refer
-/// to: those of their objects, and of the code that accesses or allocated them.
-fn files_of(findings: &[Finding], threshold: f64) -> Vec<String> {
-    let mut files = Vec::new();
-    for finding in findings.iter().filter(|f| f.cost_percent >= threshold) {
-        let objects = [Some(&finding.object), finding.neighbour.as_ref()];
-        for object in objects.into_iter().flatten() {
-            files.extend(object.module.clone());
-            let call_site = object.allocation.iter().find(|f| !f.is_library());
-            files.extend(call_site.and_then(|f| f.module.clone()));
-        }
-        let sites = finding.sites.iter().filter_map(|s| s.module.clone());
-        files.extend(sites.filter(|m| !is_c_library(m)));
-    }
-    files.sort();
-    files.dedup();
-    files
-}
-
 impl Session {
     /// A session without any events yet.
     pub fn new(config: Config, follow: Follow) -> Self {
@@ -127,12 +84,21 @@ impl Session {
             images: HashMap::new(),
             lost: 0,
             not_followed: 0,
+            knows_program: false,
         }
     }
 
-    /// An image has loaded the runtime. `tells` means that no other event reports new processes
+    /// A session of one process from a recording. Another process may have its number today.
+    pub fn recorded(process: ProcessId, config: Config) -> Self {
+        let mut new = Self::new(config, Follow::Only(process));
+        let recorded = Process::recorded(process, config);
+        new.processes.insert(process, recorded);
+        new
+    }
+
+    /// An image has loaded the runtime. `is_only_report` means that no event reports new processes
     /// and programs.
-    pub fn claim(&mut self, claim: &Claim, tells: bool) {
+    pub fn claim(&mut self, claim: &Claim, is_only_report: bool) {
         if claim.refused || !self.follows(claim.process) {
             return;
         }
@@ -143,7 +109,7 @@ impl Session {
             }
             Origin::Program => None,
         };
-        if tells {
+        if is_only_report {
             self.begin(claim, origin.as_ref().map(|(heap, _)| heap.process));
         }
         let segment = Rc::clone(&claim.segment);
@@ -303,6 +269,7 @@ impl Session {
                 exec,
                 time,
             } => {
+                self.knows_program |= exec;
                 if self.follows(process) {
                     if exec {
                         self.pass_on();
@@ -439,65 +406,14 @@ impl Session {
         self.not_followed > 0
     }
 
+    /// Whether an event told which program a process executes.
+    pub const fn knows_program(&self) -> bool {
+        self.knows_program
+    }
+
     /// The granule of coherence that the judge uses.
     pub const fn granule(&self) -> Granule {
         self.config.granule()
-    }
-
-    /// Makes the result of the run from `start` to `end`.
-    pub fn finish(self, start: Time, end: Time, observed: Observed) -> Findings {
-        self.finish_of(&Wanted::All, start, end, observed)
-    }
-
-    /// As [`Self::finish`], with findings for the `wanted` lines only. If not all are wanted,
-    /// sharing between processes and predictions for other line sizes are left out: reading the
-    /// debug information of a large program takes longer than many a program runs.
-    pub fn finish_of(
-        mut self,
-        wanted: &Wanted,
-        start: Time,
-        end: Time,
-        observed: Observed,
-    ) -> Findings {
-        if *wanted == Wanted::All {
-            return self.finish_all(start, end, observed);
-        }
-        let mut result = Building::new(observed, self.lost);
-        if wanted.is_nothing() {
-            return result.finish();
-        }
-        self.pass_on();
-        let now = self.processes.drain().map(|(_, process)| process);
-        for mut process in self.past.drain(..).chain(now) {
-            let assembled = assemble(&mut process, wanted, start, end);
-            result.add(&process, assembled);
-        }
-        result.finish()
-    }
-
-    fn finish_all(mut self, start: Time, end: Time, observed: Observed) -> Findings {
-        self.pass_on();
-        let mut all: Vec<Process> = self.past.drain(..).collect();
-        all.extend(self.processes.drain().map(|(_, process)| process));
-        all.sort_by_key(|p| p.id);
-        let mut result = Building::new(observed, self.lost);
-        let (common, told) = self.shared.finish(&all, start, end);
-        result.add_common(common);
-        for process in &mut all {
-            let mut assembled = assemble(process, &Wanted::All, start, end);
-            let mappings = process.mappings();
-            let shared = &mut self.shared;
-            let findings = &mut assembled.findings;
-            findings.retain(|f| !shared.is_told(mappings, f, &told));
-            let threshold = result.threshold_percent();
-            let granule = self.config.granule();
-            let latent = predict(process, granule, threshold, &assembled.findings);
-            assembled.findings.extend(latent);
-            let files = files_of(&assembled.findings, threshold);
-            process.names.tell_remedies(&files);
-            result.add(process, assembled);
-        }
-        result.finish()
     }
 
     fn follows(&self, process: ProcessId) -> bool {

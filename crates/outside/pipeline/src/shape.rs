@@ -20,7 +20,7 @@ pub struct Shape {
     /// Bytes from one element to the next after the change.
     stride: u64,
     /// Runs of an element's bytes that stay together, ascending. The first begins at 0.
-    runs: Vec<Run>,
+    runs: Vec<ByteRun>,
     /// The alignment of the object's start and end in bytes.
     align: u64,
     /// Free bytes before the object.
@@ -30,7 +30,7 @@ pub struct Shape {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct ByteRun {
     from: u64,
     to: u64,
 }
@@ -41,7 +41,7 @@ impl Shape {
         Self {
             element: WHOLE,
             stride: WHOLE,
-            runs: vec![Run { from: 0, to: 0 }],
+            runs: vec![ByteRun { from: 0, to: 0 }],
             align,
             lead: 0,
             fields: Vec::new(),
@@ -58,7 +58,7 @@ impl Shape {
             .filter(|f| f.start < f.end)
             .collect();
         fields.sort_by_key(|f| f.start);
-        let mut runs = vec![Run { from: 0, to: 0 }];
+        let mut runs = vec![ByteRun { from: 0, to: 0 }];
         // The end of the last field, before and after the change.
         let (mut end, mut ends) = (0u64, 0u64);
         for field in &fields {
@@ -166,11 +166,11 @@ impl Shape {
 }
 
 /// Adds a run. If it begins where the last one does, it replaces that.
-fn push(runs: &mut Vec<Run>, from: u64, to: u64) {
+fn push(runs: &mut Vec<ByteRun>, from: u64, to: u64) {
     if runs.last().is_some_and(|last| last.from == from) {
         runs.pop();
     }
-    runs.push(Run { from, to });
+    runs.push(ByteRun { from, to });
 }
 
 #[cfg(test)]

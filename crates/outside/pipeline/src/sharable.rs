@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_sharable_has_its_old_name_also_in_pieces_and_after_a_second_look() {
+    fn memory_made_sharable_keeps_its_mapping_s_name() {
         let before = all(&[
             mapping(0x1000, 0x2000, "/bin/x", 0x3000),
             mapping(0x3000, 0x1000, "", 0),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_in_memory_stay_what_they_are() {
+    fn other_memory_files_keep_their_names() {
         let before = all(&[mapping(0x1000, 0x1000, "", 0)]);
         let now = all(&[mapping(0x1000, 0x1000, "/memfd:theirs (deleted)", 0)]);
         assert_eq!(as_it_was(&before, now.clone()), now);

@@ -4,8 +4,9 @@
 //! judges of the processes; it only reports what threads of several processes share.
 
 use crate::assemble::{Assembled, assemble};
+use crate::common_memory::is_common;
 use crate::process::Process;
-use crate::session::Wanted;
+use crate::wanted::Wanted;
 use std::collections::{HashMap, HashSet};
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId, Span, ThreadId, Time};
 use sunder_findings as findings;
@@ -28,22 +29,6 @@ pub struct Shared {
     elsewhere: u64,
     owners: HashMap<ThreadId, ProcessId>,
     moved: Decoded,
-}
-
-/// Whether other processes may write to the mapping's memory.
-fn is_common(mapping: &Mapping) -> bool {
-    let ours = mapping.path.starts_with("/memfd:sunder-");
-    mapping.shared && mapping.inode != 0 && !ours
-}
-
-/// Whether a process with these mappings has memory in common with others that is written at
-/// all: every process maps some read-only tables of the C library.
-pub fn has_common_memory(mappings: &Mappings) -> bool {
-    const MADE_FOR_IT: [&str; 4] = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
-    mappings
-        .iter()
-        .filter(|m| is_common(m))
-        .any(|m| m.write || MADE_FOR_IT.iter().any(|prefix| m.path.starts_with(prefix)))
 }
 
 impl Shared {
@@ -167,18 +152,18 @@ impl Shared {
         (all, lines)
     }
 
-    /// Whether all lines of a finding of a process with `mappings` are among the lines `told`,
+    /// Whether all lines of a finding of a process with `mappings` are among the lines `reported`,
     /// which are addresses in the common address space.
-    pub fn is_told(
+    pub fn is_reported(
         &mut self,
         mappings: &Mappings,
         finding: &Finding,
-        told: &HashSet<Address>,
+        reported: &HashSet<Address>,
     ) -> bool {
-        let is_told = |line: &findings::Line| {
+        let is_known = |line: &findings::Line| {
             let mapping = mappings.at(line.address).filter(|m| is_common(m));
-            mapping.is_some_and(|m| told.contains(&self.place(m, line.address)))
+            mapping.is_some_and(|m| reported.contains(&self.place(m, line.address)))
         };
-        !told.is_empty() && !finding.lines.is_empty() && finding.lines.iter().all(is_told)
+        !reported.is_empty() && !finding.lines.is_empty() && finding.lines.iter().all(is_known)
     }
 }

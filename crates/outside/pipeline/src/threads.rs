@@ -16,13 +16,13 @@ const MOST_STACKS: usize = 4096;
 pub struct Threads {
     first: ThreadId,
     names: HashMap<ThreadId, String>,
-    seen: FxHashMap<ThreadId, Seen>,
+    seen: FxHashMap<ThreadId, ThreadRecord>,
     /// Stack pointers that any thread ever had, by their range of memory.
     stood: BTreeMap<u64, u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Seen {
+struct ThreadRecord {
     samples: u64,
     /// The stack pointer of the latest sample.
     stack_pointer: u64,

@@ -15,15 +15,15 @@ use sunder_wire::isolation::APART;
 /// # Errors
 /// Says why no memory may be made sharable: the flags can't be read, or there is too much such
 /// memory.
-pub fn tell(process: i32, thread: i32, shared: &Shared) -> Result<(), String> {
+pub fn publish(process: i32, thread: i32, shared: &Shared) -> Result<(), String> {
     let unknown = |e: std::io::Error| format!("what memory it has can't be read: {e}");
     let thread = Folder::Thread(
         ProcessId(process.unsigned_abs()),
         ThreadId(thread.unsigned_abs()),
     );
-    let told = proc::flagged_of(thread).map_err(unknown)?;
-    let told: Vec<Flagged> = told.collect::<Result<_, _>>().map_err(unknown)?;
-    let found = found(told.into_iter())?;
+    let flagged = proc::flagged_of(thread).map_err(unknown)?;
+    let flagged: Vec<Flagged> = flagged.collect::<Result<_, _>>().map_err(unknown)?;
+    let found = found(flagged.into_iter())?;
     if found.len() > APART {
         return Err("too much of its memory is not for forked children".into());
     }
@@ -35,7 +35,7 @@ pub fn tell(process: i32, thread: i32, shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether an address lies in such memory, as of the last [`tell`].
+/// Whether an address lies in such memory, as of the last [`publish`].
 pub fn is_apart(shared: &Shared, address: u64) -> bool {
     let count = shared.apart_count.load(Acquire) as usize;
     let has = |[from, to]: [u64; 2]| (from..to).contains(&address);
@@ -46,10 +46,10 @@ pub fn is_apart(shared: &Shared, address: u64) -> bool {
 }
 
 /// The address ranges with these flags, merged where they touch.
-fn found(told: impl Iterator<Item = Flagged>) -> Result<Vec<[u64; 2]>, String> {
+fn found(flagged: impl Iterator<Item = Flagged>) -> Result<Vec<[u64; 2]>, String> {
     let mut found: Vec<[u64; 2]> = Vec::new();
     let mut any = false;
-    for one in told {
+    for one in flagged {
         any = true;
         let is_meant = one.has_any(&["wf", "dc"]);
         let Some(mapping) = one.mapping.filter(|_| is_meant) else {
@@ -100,7 +100,7 @@ VmFlags: rd wr mr mw me wf ac sd
     }
 
     #[test]
-    fn memory_of_a_living_process_is_told() {
+    fn memory_of_a_living_process_is_published() {
         const PAGE: usize = sunder_access::PAGE as usize;
         let shared = Shared::new().expect("memory files exist");
         // SAFETY: maps new memory, and changes only that.
@@ -115,9 +115,9 @@ VmFlags: rd wr mr mw me wf ac sd
         };
         // SAFETY: takes no arguments.
         let thread = unsafe { libc::gettid() };
-        assert_eq!(tell(std::process::id() as i32, thread, &shared), Ok(()));
+        assert_eq!(publish(std::process::id() as i32, thread, &shared), Ok(()));
         let is_apart = |page: u64| is_apart(&shared, at + page * PAGE as u64 + 17);
         assert_eq!([0, 1, 2].map(is_apart), [false, true, false]);
-        assert!(tell(i32::MAX, 1, &shared).is_err());
+        assert!(publish(i32::MAX, 1, &shared).is_err());
     }
 }

@@ -5,7 +5,7 @@
 
 use super::image::is_systems;
 use super::keeper::Keeper;
-use super::pages::{Asked, LARGEST};
+use super::pages::{LARGEST, PageRequest};
 use super::report::Isolated;
 use super::target;
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ const AT_ONCE: usize = 16;
 
 /// An object that is isolated, or that is about to be.
 struct Subject {
-    asked: Asked,
+    request: PageRequest,
     /// When its heap block was allocated, at the earliest.
     born: Option<Time>,
     /// Its heap block was seen alive after it was entered into the control file.
@@ -142,7 +142,7 @@ impl Chooser {
 
     fn is_decided(&self, verdict: &Verdict, now: Time) -> bool {
         let at = Span::new(verdict.line, LINE);
-        let has = |s: &Subject| at.overlaps(Span::new(Address(s.asked.start), s.asked.size));
+        let has = |s: &Subject| at.overlaps(Span::new(Address(s.request.start), s.request.size));
         let refused = |r: &Refused| r.first == verdict.first && now < r.until;
         self.refused.get(&verdict.line.0).is_some_and(refused) || self.subjects.iter().any(has)
     }
@@ -200,7 +200,7 @@ impl Chooser {
                 None => None,
             };
             self.subjects.push(Subject {
-                asked: Asked {
+                request: PageRequest {
                     start: span.start.0,
                     size: span.len,
                     whole_pages: false,
@@ -216,7 +216,7 @@ impl Chooser {
     }
 
     /// Asks for the pages of objects that were chosen in an earlier look and are still alive.
-    pub fn ask(&mut self, process: &Process, keeper: &mut Keeper) {
+    pub fn request_pages(&mut self, process: &Process, keeper: &mut Keeper) {
         let open = self.subjects.iter().any(|s| !s.settled);
         let changes = keeper.shared.block_changes.load(SeqCst);
         if !open && self.changes == Some(changes) {
@@ -225,10 +225,10 @@ impl Chooser {
         self.changes = Some(changes);
         let shared = &keeper.shared;
         self.subjects.retain_mut(|subject| {
-            let Some(block) = subject.asked.block.and_then(|at| shared.blocks.get(at)) else {
+            let Some(block) = subject.request.block.and_then(|at| shared.blocks.get(at)) else {
                 return true;
             };
-            let start = subject.asked.start;
+            let start = subject.request.start;
             if block.address.load(SeqCst) != start {
                 return false;
             }
@@ -248,7 +248,7 @@ impl Chooser {
             true
         });
         for subject in &self.subjects {
-            keeper.ask(subject.asked);
+            keeper.request_pages(subject.request);
         }
         target::ask_for_blocks_of(keeper, true);
     }

@@ -4,8 +4,9 @@
 //! (`sunder_wire::tracking`); what is done with them is decided here.
 
 use super::keeper::Keeper;
-use super::shared::Shared;
-use super::{Options, Outcome, loaded, outcome};
+use super::options::Options;
+use super::outcome::{Outcome, outcome};
+use super::shared::{Shared, loaded};
 use crate::observer::{CYCLE, SAMPLED, Tap};
 use anyhow::{Context, Result};
 use std::os::unix::process::ExitStatusExt;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use sunder_access::{Address, Mapping, Mappings, PAGE, ProcessId};
 use sunder_guests::MemoryFile;
 use sunder_live::{
-    Chosen, Live, LiveRemedy, Loaded, Observation, Observer, ObserverChoice, accompany,
+    Chosen, Live, LiveRemedy, Loaded, Observation, ObserverChoice, Opened, run_observed,
 };
 use sunder_observe::launch::Child;
 use sunder_observe::{ObserveError, proc};
@@ -49,7 +50,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
         ..options.observation()
     };
     what.options.watch_budget = 0.0;
-    let done = accompany(&what, &mut protector);
+    let done = run_observed(&what, &mut protector);
     drop(protector.collector.take());
     let exit = done?.exit();
     Ok(match &protector.keeper {
@@ -72,7 +73,7 @@ impl LiveRemedy for Protector<'_> {
         Some(loaded(&self.library, &self.shared))
     }
 
-    fn observer(&self) -> Option<(Box<dyn Observer>, Chosen)> {
+    fn observer(&self) -> Option<Opened> {
         let chosen = Chosen {
             name: "isolate",
             frequencies: (1, 1),

@@ -29,14 +29,14 @@ const MOST: usize = 256;
 /// The pages that were examined, and those that are guarded.
 #[derive(Debug, Default)]
 pub struct Guards {
-    asked: BTreeSet<u64>,
+    requested: BTreeSet<u64>,
     /// The pages in the control file's table, in the same order.
-    seen: Vec<Seen>,
+    seen: Vec<PageContents>,
 }
 
 /// The contents of a page of code.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct PageContents {
     path: String,
     /// Offset of the page in the file.
     offset: u64,
@@ -47,7 +47,7 @@ impl Guards {
     /// Guards the page of an address, if that is possible: a thread stood there, or its episode
     /// ended there. Does nothing if shared pages are found by page faults, as then every page that
     /// two threads write becomes private.
-    pub fn ask(&mut self, process: i32, shared: &Shared, address: u64) {
+    pub fn request(&mut self, process: i32, shared: &Shared, address: u64) {
         let page = address & !(PAGE - 1);
         if page == 0 || shared.tracking.mode.load(Relaxed) != mode::OFF {
             return;
@@ -56,10 +56,10 @@ impl Guards {
         let Some(kept) = shared.guarded.get(place).filter(|_| place < GUARDED) else {
             return;
         };
-        if self.asked.len() >= MOST || !self.asked.insert(page) {
+        if self.requested.len() >= MOST || !self.requested.insert(page) {
             return;
         }
-        let Some(seen) = Seen::on(process, page) else {
+        let Some(seen) = PageContents::on(process, page) else {
             return;
         };
         let Some(points) = seen.points() else {
@@ -71,7 +71,7 @@ impl Guards {
         }
         // If the mapping changes from here on, the library finds the page in the table and takes it
         // out.
-        if Seen::on(process, page).as_ref() != Some(&seen) {
+        if PageContents::on(process, page).as_ref() != Some(&seen) {
             kept.address.store(0, SeqCst);
             return;
         }
@@ -85,7 +85,7 @@ impl Guards {
     pub fn look_again(&self, process: i32, shared: &Shared) {
         for (kept, seen) in shared.guarded.iter().zip(&self.seen) {
             let page = kept.address.load(SeqCst);
-            if page != 0 && Seen::on(process, page).as_ref() != Some(seen) {
+            if page != 0 && PageContents::on(process, page).as_ref() != Some(seen) {
                 kept.address.store(0, SeqCst);
             }
         }
@@ -106,7 +106,7 @@ pub fn is_open(shared: &Shared, address: u64) -> bool {
     pages.filter(|g| g.address.load(Relaxed) == page).any(open)
 }
 
-impl Seen {
+impl PageContents {
     /// Reads a page of a process; `None` if it is no code, or code that must not be executed in
     /// isolation.
     fn on(process: i32, page: u64) -> Option<Self> {
@@ -224,11 +224,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_in_the_table_only_as_long_as_it_holds_what_it_held() {
+    fn a_page_leaves_the_table_when_its_contents_change() {
         let shared = Shared::new().expect("memory files exist");
         let process = std::process::id() as i32;
         let page = in_the_file as *const () as u64 & !(PAGE - 1);
-        let seen = || Seen::on(process, page).expect("code of this program");
+        let seen = || PageContents::on(process, page).expect("code of this program");
         let mut guards = Guards::default();
         // As it is, from another offset of the file, and with another byte.
         guards.seen.extend([seen(), seen(), seen()]);
@@ -243,7 +243,7 @@ mod tests {
         let left: Vec<u64> = left.map(|g| g.address.load(Relaxed)).collect();
         assert_eq!(left, [page, 0, 0, page]);
         assert!(
-            Seen::on(process, left.as_ptr() as u64 & !(PAGE - 1)).is_none(),
+            PageContents::on(process, left.as_ptr() as u64 & !(PAGE - 1)).is_none(),
             "no code"
         );
     }

@@ -89,5 +89,5 @@ impl Hooks {
     }
 }
 
-/// The same words as in [`super::closed_because`], for the same reason when it is found here.
+/// The same words as in [`super::report::closed_because`], for the same reason when it is found here.
 const OTHER: &str = "its C library's kernel calls can't be led through hooks";

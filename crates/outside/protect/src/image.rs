@@ -98,8 +98,8 @@ impl Images {
     pub fn global(&mut self, process: i32, file: Option<&str>, name: &str) -> Option<[u64; 2]> {
         for mapping in mappings(process).iter() {
             let path = Path::new(&mapping.path);
-            let asked = file.is_none_or(|file| file == mapping.path);
-            if mapping.file_offset != 0 || !path.is_absolute() || !asked || is_systems(path) {
+            let is_wanted = file.is_none_or(|file| file == mapping.path);
+            if mapping.file_offset != 0 || !path.is_absolute() || !is_wanted || is_systems(path) {
                 continue;
             }
             let module = self.module(path);
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_told_of_a_program_speaks_against_isolating_it() {
+    fn a_program_whose_state_can_t_be_read_is_not_isolated() {
         let said = hindrance(i32::MAX, &[], 0);
         assert!(said.is_some_and(|why| why.starts_with("its state can't be read: ")));
     }

@@ -12,10 +12,10 @@ use super::apart;
 use super::guard::{self, Guards};
 use super::hooks::Hooks;
 use super::image::{self, Images};
-use super::pages::{Asked, Pages};
+use super::pages::{PageRequest, Pages};
 use super::shared::{self, Shared};
-use super::threads::{is_alive, is_gone, is_running, threads_of};
-use crate::Options;
+use super::threads::{is_alive, is_running, no_longer_exists, threads_of};
+use crate::options::Options;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -24,8 +24,8 @@ use sunder_access::{ProcessId, Time};
 use sunder_observe::{monotonic_now, proc};
 use sunder_stop::{Stop, Stopped};
 use sunder_wire::isolation::{
-    CODES, CONTROL_BYTES, Control, RANGES, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot, closed,
-    order, ready, state, why,
+    CODES, CONTROL_BYTES, Control, RANGES, REGISTERS, SLOTS, Slot, THREAD_AREA, THREAD_AREAS_AT,
+    closed, order, ready, state, why,
 };
 use sunder_wire::tracking::mode;
 
@@ -191,19 +191,19 @@ impl Keeper {
 
     /// Asks for bytes to be isolated, and for bytes on the same pages of which a thread may see
     /// changes late ([`Images::lazy`]).
-    pub fn ask(&mut self, asked: Asked) {
-        self.pages.ask(&self.shared, asked);
-        if asked.block.is_some() {
+    pub fn request_pages(&mut self, request: PageRequest) {
+        self.pages.request(&self.shared, request);
+        if request.block.is_some() {
             return;
         }
-        let bytes = [asked.start, asked.start.saturating_add(asked.size)];
+        let bytes = [request.start, request.start.saturating_add(request.size)];
         if let Some([start, end]) = self.images.lazy(self.process, bytes) {
-            let beside = Asked {
+            let beside = PageRequest {
                 start,
                 size: end - start,
-                ..asked
+                ..request
             };
-            self.pages.ask(&self.shared, beside);
+            self.pages.request(&self.shared, beside);
         }
     }
 
@@ -215,7 +215,7 @@ impl Keeper {
 
     /// Whether all threads are to be native now.
     fn is_resting(&mut self) -> bool {
-        let idle = self.somebody_is_idle();
+        let idle = self.is_any_thread_idle();
         let Some(rests) = &mut self.rests else {
             return false;
         };
@@ -242,7 +242,7 @@ impl Keeper {
     }
 
     /// Whether a thread is isolated without writing to isolated pages.
-    fn somebody_is_idle(&self) -> bool {
+    fn is_any_thread_idle(&self) -> bool {
         let now = monotonic_now();
         self.shared.slots.iter().any(|slot| {
             slot.state.load(Acquire) == state::ISOLATED
@@ -287,7 +287,7 @@ impl Keeper {
             if !self.pages.settle(&self.shared) {
                 self.free_slots();
             } else if self.prepare() && !self.is_resting() {
-                self.look_around();
+                self.look_at_threads();
             }
         }
     }
@@ -314,11 +314,11 @@ impl Keeper {
     }
 
     /// Looks at every thread whose pause is over.
-    fn look_around(&mut self) {
+    fn look_at_threads(&mut self) {
         let threads = threads_of(self.process);
         self.free_slots();
         let process = self.process;
-        let lives = |thread: &i32| threads.contains(thread) || !is_gone(process, *thread);
+        let lives = |thread: &i32| threads.contains(thread) || !no_longer_exists(process, *thread);
         self.threads.retain(|thread, _| lives(thread));
         if threads.len() < 2 {
             return;
@@ -340,10 +340,10 @@ impl Keeper {
         for (index, slot) in self.shared.slots.iter().enumerate() {
             let thread = slot.thread.load(Relaxed) as i32;
             let is_home = slot.state.load(Acquire) == state::HOME;
-            let ended = thread != 0 && is_gone(self.process, thread);
+            let ended = thread != 0 && no_longer_exists(self.process, thread);
             if ended && (is_home || self.is_another_image()) {
-                let gone = self.threads.values().find(|t| t.slot == Some(index));
-                if gone.is_some_and(|t| t.episodes != slot.episodes.load(Relaxed)) {
+                let thread = self.threads.values().find(|t| t.slot == Some(index));
+                if thread.is_some_and(|t| t.episodes != slot.episodes.load(Relaxed)) {
                     self.usual = averaged(self.usual, length_of(slot));
                 }
                 slot.thread.store(0, Relaxed);
@@ -383,7 +383,7 @@ impl Keeper {
             let missed = reason == why::MEMORY && !apart::is_apart(&self.shared, met);
             self.missed += u32::from(missed);
             if reason == why::CODE {
-                self.guards.ask(self.process, &self.shared, met);
+                self.guards.request(self.process, &self.shared, met);
             }
             let failed = reason == why::NO_WORKER;
             if failed || kept.average < self.short {
@@ -424,7 +424,8 @@ impl Keeper {
             kept.next = Instant::now() + kept.pause;
             // The thread need not stay stopped while files are read.
             drop(stopped);
-            self.guards.ask(self.process, &self.shared, at.unwrap_or(0));
+            self.guards
+                .request(self.process, &self.shared, at.unwrap_or(0));
             return;
         }
         kept.pause = self.look;
@@ -496,7 +497,7 @@ impl Keeper {
         let control: &Control = &self.shared;
         let first = control.slots.as_ptr() as usize - &raw const *control as usize;
         let argument = base + (first + index * size_of::<Slot>()) as u64;
-        let stack = base + (SUITCASES_AT + index * SUITCASE + REGISTERS) as u64;
+        let stack = base + (THREAD_AREAS_AT + index * THREAD_AREA + REGISTERS) as u64;
         let entry = self.shared.entry.load(Relaxed);
         stopped.send(entry, argument, stack).is_ok()
     }
@@ -536,9 +537,9 @@ fn has_ended_with_children(process: i32) -> bool {
     // SAFETY: `siginfo_t` is plain data, for which zeroes are valid, and is a valid place for the
     // answer.
     let ended = unsafe {
-        let mut told: libc::siginfo_t = std::mem::zeroed();
-        libc::waitid(libc::P_PID, process as libc::id_t, &raw mut told, how) == 0
-            && told.si_pid() == process
+        let mut ended: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_PID, process as libc::id_t, &raw mut ended, how) == 0
+            && ended.si_pid() == process
     };
     ended && proc::has_waited_for_children(ProcessId(process.unsigned_abs()))
 }

@@ -4,9 +4,10 @@
 
 use super::choose::Chooser;
 use super::keeper::Keeper;
-use super::shared::Shared;
+use super::options::Options;
+use super::outcome::{Outcome, outcome};
+use super::shared::{Shared, loaded};
 use super::target::Targets;
-use super::{Options, Outcome, loaded, outcome};
 use anyhow::{Context, Result};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -15,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_guests::MemoryFile;
-use sunder_live::{Live, LiveRemedy, Loaded, accompany};
+use sunder_live::{Live, LiveRemedy, Loaded, run_observed};
 use sunder_observe::launch::Child;
 use sunder_observe::{ObserveError, monotonic_now};
 use sunder_stop::Collector;
@@ -40,7 +41,7 @@ pub fn run(options: &Options, targets: Targets) -> Result<Outcome> {
         chooser: Chooser::new(options.strict),
         next_look: Duration::ZERO,
     };
-    let done = accompany(&options.observation(), &mut protector);
+    let done = run_observed(&options.observation(), &mut protector);
     drop(protector.collector.take());
     let done = done?;
     let (exit, others) = (done.exit(), done.left_children_out());
@@ -113,7 +114,7 @@ impl LiveRemedy for Protector<'_> {
             self.targets.choose_globals(keeper);
         }
         let process = live.session.process(root);
-        self.chooser.ask(process, keeper);
+        self.chooser.request_pages(process, keeper);
         let elapsed = live.elapsed();
         if live.first_suspect.is_none() {
             return;

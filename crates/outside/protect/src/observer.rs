@@ -8,8 +8,8 @@ mod tap;
 pub use tap::Tap;
 
 use crate::keeper::Keeper;
-use crate::shared::Shared;
-use crate::{closed_because, loaded};
+use crate::report::closed_because;
+use crate::shared::{Shared, loaded};
 use anyhow::{Context, Result};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -20,7 +20,7 @@ use sunder_access::ProcessId;
 use sunder_findings::{Findings, Limit};
 use sunder_guests::MemoryFile;
 use sunder_live::{
-    Chosen, Live, LiveRemedy, Loaded, Observation, Observer, ObserverChoice, observe_with,
+    Chosen, Live, LiveRemedy, Loaded, Observation, ObserverChoice, Opened, observe_with,
 };
 use sunder_observe::launch::Child;
 use sunder_observe::{ObserveError, proc};
@@ -85,7 +85,7 @@ impl LiveRemedy for IsolateObserver {
         Some(loaded(&self.library, &self.shared))
     }
 
-    fn observer(&self) -> Option<(Box<dyn Observer>, Chosen)> {
+    fn observer(&self) -> Option<Opened> {
         let chosen = Chosen {
             name: "isolate",
             frequencies: (self.frequency, self.frequency),

@@ -17,7 +17,7 @@ const GONE: u32 = 2;
 
 /// Bytes that are to be isolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct PageRequest {
     /// Address of the first byte.
     pub start: u64,
     /// Number of bytes.
@@ -31,20 +31,22 @@ pub struct Asked {
 /// Bytes that were asked for and are not in the table yet.
 #[derive(Debug, Default)]
 pub struct Pages {
-    asked: Vec<Asked>,
+    requested: Vec<PageRequest>,
     /// The library was told to isolate no thread.
     holds: bool,
 }
 
 impl Pages {
     /// Asks for bytes; does nothing if they are in the table or were given up.
-    pub fn ask(&mut self, shared: &Shared, asked: Asked) {
-        if asked.size == 0 || asked.size > LARGEST || asked.start.checked_add(asked.size).is_none()
+    pub fn request(&mut self, shared: &Shared, request: PageRequest) {
+        if request.size == 0
+            || request.size > LARGEST
+            || request.start.checked_add(request.size).is_none()
         {
             return;
         }
-        if !self.asked.contains(&asked) && !is_known(shared, &asked) {
-            self.asked.push(asked);
+        if !self.requested.contains(&request) && !is_known(shared, &request) {
+            self.requested.push(request);
         }
     }
 
@@ -69,7 +71,7 @@ impl Pages {
     /// Enters what was asked for into the table as soon as no thread is isolated. False if one is;
     /// then no thread may be sent meanwhile.
     pub fn settle(&mut self, shared: &Shared) -> bool {
-        if self.asked.is_empty() {
+        if self.requested.is_empty() {
             return true;
         }
         if shared.conversions.load(SeqCst) > 0 {
@@ -93,8 +95,8 @@ impl Pages {
                 return false;
             }
         }
-        for asked in std::mem::take(&mut self.asked) {
-            write(shared, &asked);
+        for request in std::mem::take(&mut self.requested) {
+            write(shared, &request);
         }
         if std::mem::take(&mut self.holds) {
             shared.held.fetch_sub(1, SeqCst);
@@ -109,8 +111,12 @@ fn known(shared: &Shared) -> impl Iterator<Item = &PrivatePage> {
 }
 
 /// The pages that bytes lie on: address, and offsets of the first and last wanted byte.
-fn pages_of(asked: &Asked) -> impl Iterator<Item = (u64, u64, u64)> {
-    let (start, end, whole) = (asked.start, asked.start + asked.size, asked.whole_pages);
+fn pages_of(request: &PageRequest) -> impl Iterator<Item = (u64, u64, u64)> {
+    let (start, end, whole) = (
+        request.start,
+        request.start + request.size,
+        request.whole_pages,
+    );
     let pages = (start & !(PAGE - 1)..end).step_by(PAGE as usize);
     pages.map(move |page| {
         if whole {
@@ -123,8 +129,8 @@ fn pages_of(asked: &Asked) -> impl Iterator<Item = (u64, u64, u64)> {
 }
 
 /// Whether the table would not change: each page has the bytes, or was given up for good.
-fn is_known(shared: &Shared, asked: &Asked) -> bool {
-    pages_of(asked).all(|(page, first, last)| {
+fn is_known(shared: &Shared, request: &PageRequest) -> bool {
+    pages_of(request).all(|(page, first, last)| {
         known(shared).any(|p| {
             let has = |byte: u64| {
                 let word = p.bytes.get((byte / 64) as usize);
@@ -142,9 +148,9 @@ fn is_known(shared: &Shared, asked: &Asked) -> bool {
 
 /// Enters the pages of bytes into the table. The entry of a page whose object was freed is used
 /// again.
-fn write(shared: &Shared, asked: &Asked) {
+fn write(shared: &Shared, request: &PageRequest) {
     let mut written = Vec::new();
-    for (page, first, last) in pages_of(asked) {
+    for (page, first, last) in pages_of(request) {
         let count = shared.page_count.load(Relaxed) as usize;
         let place = known(shared).position(|p| p.address.load(Relaxed) == page);
         let gone = || known(shared).position(|p| p.given_up.load(Relaxed) == GONE);
@@ -172,8 +178,8 @@ fn write(shared: &Shared, asked: &Asked) {
     // When a block is freed, the library takes it out of the table of blocks first and gives up its
     // pages then. So a block that is still in that table will give up these pages; for a block that
     // is not, they are given up here.
-    let block = asked.block.and_then(|at| shared.blocks.get(at));
-    if block.is_some_and(|block| block.address.load(SeqCst) != asked.start) {
+    let block = request.block.and_then(|at| shared.blocks.get(at));
+    if block.is_some_and(|block| block.address.load(SeqCst) != request.start) {
         for wanted in written {
             wanted.given_up.store(GONE, SeqCst);
         }
@@ -184,8 +190,8 @@ fn write(shared: &Shared, asked: &Asked) {
 mod tests {
     use super::*;
 
-    fn asked(start: u64, size: u64) -> Asked {
-        Asked {
+    fn request(start: u64, size: u64) -> PageRequest {
+        PageRequest {
             start,
             size,
             whole_pages: false,
@@ -205,30 +211,34 @@ mod tests {
     fn bytes_take_their_pages_and_no_more() {
         let shared = Shared::new().expect("memory files exist");
         let mut pages = Pages::default();
-        pages.ask(&shared, asked(0x10_0ff0, 32));
-        pages.ask(&shared, asked(0x10_1100, 8));
+        pages.request(&shared, request(0x10_0ff0, 32));
+        pages.request(&shared, request(0x10_1100, 8));
         assert!(!Pages::any(&shared), "not before it is settled");
         assert!(pages.settle(&shared));
         assert_eq!(table(&shared), [(0x10_0000, 0, 16), (0x10_1000, 0, 24)]);
         // Bytes that are in the table change nothing, nor do bytes of a page that was given up.
         shared.pages[1].given_up.store(1, Relaxed);
-        pages.ask(&shared, asked(0x10_0ff0, 16));
-        pages.ask(&shared, asked(0x10_1200, 8));
-        pages.ask(&shared, asked(0x20_0000, LARGEST + 1));
-        assert!(pages.asked.is_empty());
+        pages.request(&shared, request(0x10_0ff0, 16));
+        pages.request(&shared, request(0x10_1200, 8));
+        pages.request(&shared, request(0x20_0000, LARGEST + 1));
+        assert!(pages.requested.is_empty());
     }
 
     #[test]
-    fn nothing_changes_while_somebody_is_isolated() {
+    fn the_table_does_not_change_while_a_thread_is_isolated() {
         let shared = Shared::new().expect("memory files exist");
         let mut pages = Pages::default();
         shared.conversions.store(1, Relaxed);
         shared.slots[3].state.store(state::ISOLATED, Relaxed);
-        pages.ask(&shared, asked(0x10_0000, 8));
+        pages.request(&shared, request(0x10_0000, 8));
         assert!(!pages.settle(&shared) && !pages.settle(&shared));
         assert_eq!(table(&shared), []);
         assert_eq!(shared.slots[3].recall.load(Relaxed), 1);
-        assert_eq!(shared.held.load(Relaxed), 1, "once, however often asked");
+        assert_eq!(
+            shared.held.load(Relaxed),
+            1,
+            "once, however often requested"
+        );
         shared.slots[3].state.store(state::HOME, Relaxed);
         assert!(pages.settle(&shared));
         assert_eq!(table(&shared), [(0x10_0000, 0, 8)]);
@@ -236,39 +246,39 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_was_freed_meanwhile_is_not_wanted_and_its_page_is_free_for_others() {
+    fn a_freed_block_is_not_wanted_and_its_page_is_free_for_others() {
         let shared = Shared::new().expect("memory files exist");
         let mut pages = Pages::default();
         shared.blocks[2].address.store(0x10_0000, Relaxed);
-        let block = |start| Asked {
+        let block = |start| PageRequest {
             block: Some(2),
-            ..asked(start, 64)
+            ..request(start, 64)
         };
-        pages.ask(&shared, block(0x10_0000));
+        pages.request(&shared, block(0x10_0000));
         assert!(pages.settle(&shared));
         assert_eq!(table(&shared), [(0x10_0000, 0, 64)]);
         shared.blocks[2].address.store(1, Relaxed);
-        pages.ask(&shared, block(0x30_0000));
+        pages.request(&shared, block(0x30_0000));
         assert!(pages.settle(&shared));
         assert_eq!(table(&shared), [(0x10_0000, 0, 64), (0x30_0000, GONE, 64)]);
-        pages.ask(&shared, asked(0x50_0000, 8));
+        pages.request(&shared, request(0x50_0000, 8));
         assert!(pages.settle(&shared));
         assert_eq!(table(&shared), [(0x10_0000, 0, 64), (0x50_0000, 0, 8)]);
     }
 
     #[test]
-    fn a_block_that_was_freed_meanwhile_is_not_wanted_in_a_full_table_either() {
+    fn a_freed_block_is_not_wanted_in_a_full_table_either() {
         let shared = Shared::new().expect("memory files exist");
         let mut pages = Pages::default();
         for page in 0..PAGES as u64 - 1 {
-            pages.ask(&shared, asked(0x10_0000 + page * PAGE, 8));
+            pages.request(&shared, request(0x10_0000 + page * PAGE, 8));
         }
         // Only the first of the block's two pages fits into the table.
-        let block = Asked {
+        let block = PageRequest {
             block: Some(2),
-            ..asked(0x50_0000, 2 * PAGE)
+            ..request(0x50_0000, 2 * PAGE)
         };
-        pages.ask(&shared, block);
+        pages.request(&shared, block);
         assert!(pages.settle(&shared));
         let last = table(&shared).pop();
         assert_eq!(last, Some((0x50_0000, GONE, PAGE as u32)));

@@ -25,7 +25,7 @@ pub struct Isolated {
 
 /// The figures of one run.
 #[derive(Debug)]
-pub struct Told {
+pub struct Summary {
     pages: u32,
     given_up: usize,
     episodes: u64,
@@ -58,7 +58,7 @@ pub fn closed_because(control: &Control) -> Option<&'static str> {
     }
 }
 
-impl Told {
+impl Summary {
     /// For a program that has ended. `refused` says why the tool stopped isolating; `objects` are
     /// those that the tool chose by observing, `None` if it did not observe.
     pub fn new(
@@ -83,7 +83,7 @@ impl Told {
             (why::EXCEPTION, "exception"),
             (why::NO_WORKER, "no_worker"),
             (why::NO_MEMORY, "not_then"),
-            (why::BESIDE, "beside"),
+            (why::OTHER_BYTES, "beside"),
         ];
         let returns: Vec<_> = named
             .into_iter()
@@ -257,21 +257,21 @@ mod tests {
 
     /// A reader who sees only "isolated" would take it for a gain.
     #[test]
-    fn a_line_says_when_nobody_wrote_in_isolation() {
-        let mut told = Told::native("");
-        told.ended = None;
-        (told.pages, told.episodes) = (2, 3);
+    fn a_summary_says_if_isolated_threads_wrote_nothing() {
+        let mut summary = Summary::native("");
+        summary.ended = None;
+        (summary.pages, summary.episodes) = (2, 3);
         let nothing = "isolated 2 pages in 3 episodes, for nothing: no thread wrote there before it had to come back";
-        assert_eq!(told.line(), nothing);
-        (told.commits, told.committed_bytes) = (1, 8);
+        assert_eq!(summary.line(), nothing);
+        (summary.commits, summary.committed_bytes) = (1, 8);
         let some = "isolated 2 pages in 3 episodes, 1 commit of 8 bytes";
-        assert_eq!(told.line(), some);
+        assert_eq!(summary.line(), some);
     }
 
     #[test]
-    fn a_line_says_when_others_were_left_alone() {
-        let told = Told::native("the program forked").beside_others(Some(true));
+    fn a_summary_says_if_other_processes_were_left_alone() {
+        let summary = Summary::native("the program forked").beside_others(Some(true));
         let line = "nobody was isolated: the program forked; processes that the program started were left alone";
-        assert_eq!(told.line(), line);
+        assert_eq!(summary.line(), line);
     }
 }

@@ -3,13 +3,15 @@
 //! the report, or be checked.
 
 use anyhow::{Context, Result, ensure};
+use std::ffi::OsString;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use sunder_guests::MemoryFile;
+use sunder_live::Loaded;
 use sunder_wire::isolation::{
-    CONTROL_BYTES, Control, ISOLATE_MAGIC, ISOLATE_VERSION, MEMORY_NAME, REGISTERS, Registers,
-    SCRATCH, SCRATCH_AT, SUITCASE, SUITCASES_AT,
+    CONTROL_BYTES, Control, ISOLATE_MAGIC, ISOLATE_VARIABLE, ISOLATE_VERSION, MEMORY_NAME,
+    REGISTERS, Registers, SCRATCH, SCRATCH_AT, THREAD_AREA, THREAD_AREAS_AT,
 };
 
 /// The control file and the file for the program's memory, and our mapping of the control file.
@@ -79,7 +81,7 @@ impl Shared {
 
     /// The saved registers of a slot's thread.
     pub fn registers(&self, slot: usize) -> &Registers {
-        let offset = SUITCASES_AT + slot * SUITCASE + REGISTERS;
+        let offset = THREAD_AREAS_AT + slot * THREAD_AREA + REGISTERS;
         assert!(offset + size_of::<Registers>() <= CONTROL_BYTES);
         // SAFETY: the offset is within the mapping, which is aligned; the registers are atomics,
         // which may be shared.
@@ -126,5 +128,21 @@ pub fn wait(word: &AtomicU32, value: u32) {
                 &raw const timeout,
             )
         };
+    }
+}
+
+/// What the program preloads, and the variable that tells the library its control and memory files.
+pub fn loaded(library: &MemoryFile, shared: &Shared) -> Loaded {
+    let [control, memory] = shared.paths();
+    let library = library.path();
+    let mut value = OsString::from(control);
+    value.push(",");
+    value.push(memory);
+    value.push(",");
+    value.push(&library);
+    Loaded {
+        library,
+        variable: ISOLATE_VARIABLE.into(),
+        value,
     }
 }

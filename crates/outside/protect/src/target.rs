@@ -3,9 +3,9 @@
 //! objects by itself.
 
 use super::keeper::Keeper;
-use super::pages::{Asked, LARGEST};
+use super::pages::{LARGEST, PageRequest};
 use super::shared::Shared;
-use crate::Options;
+use crate::options::Options;
 use anyhow::{Context, Result};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -169,13 +169,13 @@ impl Targets {
         for global in &self.globals {
             let file = global.file.as_deref();
             if let Some([start, size]) = keeper.images.global(process, file, &global.name) {
-                let asked = Asked {
+                let request = PageRequest {
                     start,
                     size,
                     whole_pages: global.whole_pages,
                     block: None,
                 };
-                keeper.ask(asked);
+                keeper.request_pages(request);
             }
         }
     }
@@ -189,13 +189,13 @@ pub fn ask_for_blocks_of(keeper: &mut Keeper, own: bool) {
         let start = block.address.load(SeqCst);
         let size = block.bytes.load(Acquire);
         if start > 1 && (!own || block.asked.load(SeqCst) == 1) {
-            let asked = Asked {
+            let request = PageRequest {
                 start,
                 size,
                 whole_pages: false,
                 block: Some(place),
             };
-            keeper.ask(asked);
+            keeper.request_pages(request);
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A list of threads may lack a living thread: if a thread ends while the list is read, the kernel
 //! may skip the next one; and there may be no file descriptor left to read the list with. So a
-//! thread that is not listed has not necessarily ended; [`is_gone`] tells.
+//! thread that is not listed has not necessarily ended; [`no_longer_exists`] tells.
 
 use sunder_access::{ProcessId, ThreadId};
 use sunder_observe::proc::{self, Folder};
@@ -17,7 +17,7 @@ pub fn threads_of(process: i32) -> Vec<i32> {
 }
 
 /// Whether the process has no thread of this number any more.
-pub fn is_gone(process: i32, thread: i32) -> bool {
+pub fn no_longer_exists(process: i32, thread: i32) -> bool {
     // SAFETY: `tgkill` takes integers; signal 0 sends nothing.
     let done = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
     done < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
@@ -37,8 +37,8 @@ pub fn is_running(process: i32, thread: i32) -> bool {
 /// Whether the thread has not ended, as far as can be told: a thread whose state can't be read
 /// counts as alive.
 pub fn is_alive(process: i32, thread: i32) -> bool {
-    let has_ended = |state| matches!(state, 'Z' | 'X' | 'x');
-    !is_gone(process, thread) && !state_of(process, thread).is_some_and(has_ended)
+    let is_end_state = |state| matches!(state, 'Z' | 'X' | 'x');
+    !no_longer_exists(process, thread) && !state_of(process, thread).is_some_and(is_end_state)
 }
 
 #[cfg(test)]
@@ -47,28 +47,29 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn who_lives_is_not_gone_and_who_has_ended_is() {
-        let (told, tell) = mpsc::channel();
+    fn only_threads_that_have_ended_no_longer_exist() {
+        let (sender, receiver) = mpsc::channel();
         let (end, ends) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             // SAFETY: takes no arguments.
-            told.send(unsafe { libc::gettid() })
+            sender
+                .send(unsafe { libc::gettid() })
                 .expect("the receiver lives");
             let _ = ends.recv();
         });
-        let number = tell.recv().expect("the thread sends its number");
+        let number = receiver.recv().expect("the thread sends its number");
         let process = std::process::id() as i32;
         assert!(threads_of(process).contains(&number));
-        assert!(is_alive(process, number) && !is_gone(process, number));
+        assert!(is_alive(process, number) && !no_longer_exists(process, number));
         let parent = std::os::unix::process::parent_id() as i32;
         assert!(
-            is_gone(parent, number),
+            no_longer_exists(parent, number),
             "not a thread of the parent process"
         );
         drop(end);
         thread.join().expect("the thread does not panic");
         // The kernel wakes the thread that joins before it has removed the ended one.
-        while !is_gone(process, number) {
+        while !no_longer_exists(process, number) {
             std::thread::yield_now();
         }
         assert!(!is_alive(process, number));

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_command_makes_is_told_by_its_flags() {
+    fn flags_say_what_a_compilation_makes() {
         for (command, expected) in [
             ("-O2 a.c -o a", Makes::Program),
             ("-c a.c", Makes::Pieces),

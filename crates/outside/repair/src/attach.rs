@@ -1,24 +1,27 @@
 //! `sunder attach --repair`: repairs a process that is running already, into which nothing was
 //! loaded. It ends when the caller is interrupted, the time is over or the process ends; then all
-//! bytes are put back and everything of ours is taken out. Used by the library `sunder`; `lib.rs`
-//! puts its library into a program that it started in the same way. It must not end the target.
+//! bytes are put back and everything of ours is taken out. Used by the library `sunder`. The
+//! library is put into a program that we started in the same way (`entry`). It must not end the target.
 
+mod calls;
 mod calls_under_way;
 mod check;
+pub mod entry;
 mod image;
-mod inject;
+pub mod inject;
 mod layout;
+mod module;
 mod own;
 mod plan;
 mod refuse;
 
-pub use inject::{Applied, Inside, Left};
-pub use plan::{Plan, Stay};
-pub use refuse::unless_sound;
-
-use super::entry::{Entry, Planned};
-use super::{Repairer, tell};
+use super::repairer::Repairer;
+use super::tell;
 use anyhow::{Context, Result};
+use entry::{Entry, Planned};
+use inject::Left;
+use plan::Stay;
+use refuse::unless_sound;
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_findings::Findings;

@@ -1,12 +1,12 @@
 //! The life of one repair: bytes are moved, threads settle, are measured, and the bytes are kept or
-//! put back, and perhaps moved again. `lib.rs` calls it at each look. It reads its area of the
+//! put back, and perhaps moved again. `repairer` calls it at each look. It reads its area of the
 //! control file and says what to ask for next. It must not signal a thread or judge a line itself.
 
-use super::attach::Applied;
-use super::choose::Proposal;
+use super::attach::inject::Applied;
 use super::gauge::{Bytes, Gauge, Windows, gains};
 use super::layout::layout;
 use super::mark::Mark;
+use super::proposal::Proposal;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 use sunder_access::{Mappings, ProcessId, ThreadId, Time};
@@ -246,7 +246,7 @@ impl Attempt {
 
     /// Takes in the outcome of stopping all threads for it. They are not stopped again after the
     /// last attempt, or if the move can never succeed.
-    pub fn told(&mut self, area: &Area, done: Applied, last: bool) {
+    pub fn answered(&mut self, area: &Area, done: Applied, last: bool) {
         let never = matches!(done, Applied::Never(_));
         if let Applied::Never(why) | Applied::NotNow(why) = done {
             self.hindrance = Some(why);

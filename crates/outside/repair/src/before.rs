@@ -1,5 +1,5 @@
 //! How fast threads get on before their bytes are moved, for comparison with the speed afterwards.
-//! Called by `lib.rs` at each step. Only reads.
+//! Called by `repairer` at each step. Only reads.
 
 use super::gauge::{Bytes, Gauge, Windows};
 use sunder_access::{ProcessId, ThreadId};

@@ -1,58 +1,28 @@
 //! Chooses which pages have their bytes moved, from the judge's verdicts on lines, and gives the
-//! reason for lines that are left alone. Called by `lib.rs` at each look. It must not move anything
+//! reason for lines that are left alone. Called by `repairer` at each look. It must not move anything
 //! itself.
 
+use super::contended::measurable;
 use super::gauge::Bytes;
 use super::known::Known;
+use super::lines::{can_come_apart, false_cost};
 use super::mark::Mark;
+use super::movable::can_be_moved;
 use super::pattern::{Apart, Objects, seen, take_apart};
+use super::proposal::{Layout, Proposal};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
-use sunder_access::{Address, Mappings, PAGE, ThreadId, Time};
+use sunder_access::{Address, PAGE, Time};
 use sunder_findings::Unrepaired;
 use sunder_pipeline::Process;
 use sunder_pipeline::{name_line, show_object};
-use sunder_plan::remap::Group;
-use sunder_sharing::{Confidence, Sharing, Verdict};
+use sunder_sharing::{Confidence, Verdict};
 use sunder_wire::remap::MOST_MOVED;
 
 /// The least cost, as a share of the threads' time, that is worth the faults of a move.
 const WORTH_MOVING: f64 = 0.04;
 /// A line that was not touched for this long is no longer contended.
 const RECENT: Duration = Duration::from_millis(200);
-
-/// Pages whose bytes may be moved.
-pub struct Proposal {
-    /// Address of the first page.
-    pub page: u64,
-    /// Length of the pages in bytes.
-    pub len: u64,
-    /// The groups of bytes that go to lines of their own.
-    pub groups: Vec<Group>,
-    /// Name of the object on the pages.
-    pub object: String,
-    /// The most that the sharing costs, as a share of its threads' time.
-    pub cost_share: f64,
-    /// The threads that use the pages, busiest first.
-    pub threads: Vec<ThreadId>,
-    /// Address of the busiest instruction.
-    pub code: u64,
-}
-
-impl Proposal {
-    /// The addresses of its groups.
-    fn layout(&self) -> Layout {
-        let groups = self.groups.iter();
-        groups
-            .map(|g| (self.page + g.offset, self.page + g.end()))
-            .collect()
-    }
-
-    /// Whether an address lies on its pages.
-    pub fn holds(&self, address: Address) -> bool {
-        address.0.wrapping_sub(self.page) < self.len
-    }
-}
 
 /// What earlier looks at the program have led to.
 #[derive(Default)]
@@ -61,20 +31,20 @@ pub struct Chooser {
     done: HashSet<u64>,
     /// Pages whose refusal was reported, and that are left alone as long as their lines are shared
     /// as they are.
-    told: HashSet<u64>,
+    reported: HashSet<u64>,
     /// The lines that may be moved next.
     pending: Option<Pending>,
     /// The objects of a saved result.
     pub known: Known,
     objects: Objects,
     /// Pages whose bytes were put back.
-    back: Vec<Back>,
+    put_back: Vec<PutBack>,
     /// Layouts that were used in moves.
     tried: Vec<Layout>,
 }
 
 /// Pages whose bytes were put back, and for which another layout may be found.
-struct Back {
+struct PutBack {
     page: u64,
     len: u64,
     /// When they are looked at again, and until when.
@@ -82,7 +52,7 @@ struct Back {
     until: Time,
 }
 
-impl Back {
+impl PutBack {
     const fn holds(&self, address: u64) -> bool {
         address.wrapping_sub(self.page) < self.len
     }
@@ -96,9 +66,6 @@ struct Pending {
     /// The layout that they would get, and since when it is the same.
     layout: (Layout, Time),
 }
-
-/// Start and end address of each group.
-type Layout = Vec<(u64, u64)>;
 
 /// What a look leads to.
 pub enum Look {
@@ -132,74 +99,6 @@ const MEASURED: Duration = Duration::from_millis(120);
 /// Contention that was not seen again for this long is over.
 const OVER: Duration = Duration::from_millis(300);
 
-/// The lines on these pages that can come apart.
-pub fn on_pages(verdicts: &[Verdict], page: u64, len: u64) -> impl Iterator<Item = &Verdict> {
-    let apart = |v: &&Verdict| v.owner.is_none() && can_come_apart(v);
-    let on = move |v: &&Verdict| v.line.0.wrapping_sub(page) < len;
-    verdicts.iter().filter(apart).filter(on)
-}
-
-/// Whether threads use different bytes of a line, even if they also share some.
-pub fn can_come_apart(line: &Verdict) -> bool {
-    line.sharing != Sharing::True
-}
-
-/// The cost of a line's false sharing, as a share of its threads' time.
-fn false_cost(line: &Verdict) -> f64 {
-    if can_come_apart(line) {
-        line.cost_share * line.false_share
-    } else {
-        0.0
-    }
-}
-
-/// The threads that have contended since `mark` for lines on the proposal's pages, with the bytes
-/// that only they write. Empty if they have not contended, or for bytes that the proposal's groups
-/// do not take apart.
-pub fn contended(process: &mut Process, proposal: &Proposal, mark: &Mark) -> Vec<Bytes> {
-    let (page, groups) = (proposal.page, &proposal.groups);
-    let verdicts = process.judge.verdicts();
-    let lines = on_pages(&verdicts, page, proposal.len);
-    let lines = lines.filter(|v| mark.is_contended(v) && mark.comes_apart(v, page, groups));
-    lines.flat_map(measurable).collect()
-}
-
-/// Bytes by which the threads of a line can be measured: those that a single thread was seen to use
-/// and to write. A thread without such bytes gets an entry of length 0.
-fn measurable(line: &Verdict) -> Vec<Bytes> {
-    let mut all: Vec<Bytes> = written(line).collect();
-    for one in &line.threads {
-        if !all.iter().any(|bytes| bytes.thread == one.thread) {
-            all.push(Bytes {
-                thread: one.thread,
-                original: line.line.0,
-                at: line.line.0,
-                len: 0,
-            });
-        }
-    }
-    all
-}
-
-fn written(line: &Verdict) -> impl Iterator<Item = Bytes> {
-    let own = line
-        .words
-        .iter()
-        .filter_map(|word| match &word.threads[..] {
-            [only] if only.writes + only.updates > 0 => Some((word, only.thread)),
-            _ => None,
-        });
-    own.map(|(word, thread)| {
-        let at = line.line.0 + u64::from(word.offset);
-        Bytes {
-            thread,
-            original: at,
-            at,
-            len: word.size.into(),
-        }
-    })
-}
-
 impl Chooser {
     /// Looks at the lines of `process` at `now`. `unwatched` says that watchpoints can't confirm
     /// anything on this machine; `measured` that the threads that use the gathered lines were
@@ -213,7 +112,7 @@ impl Chooser {
     ) -> Look {
         self.give_up_old(now);
         let verdicts = process.judge.verdicts();
-        let rests = |line: u64| self.back.iter().any(|b| b.holds(line) && now < b.next);
+        let rests = |line: u64| self.put_back.iter().any(|b| b.holds(line) && now < b.next);
         let open = |v: &&Verdict| {
             v.owner.is_none()
                 && now.since(v.last) < RECENT
@@ -232,10 +131,10 @@ impl Chooser {
         let first = settled.iter().filter(saved).find(dear);
         let first = first.or_else(|| settled.iter().find(dear));
         // A line whose false part is not worth a move is reported, once.
-        let told = |v: &&&Verdict| {
-            v.cost_share >= WORTH_MOVING && !self.told.contains(&(v.line.0 & !(PAGE - 1)))
+        let is_unreported = |v: &&&Verdict| {
+            v.cost_share >= WORTH_MOVING && !self.reported.contains(&(v.line.0 & !(PAGE - 1)))
         };
-        let Some(&first) = first.or_else(|| settled.iter().find(told)) else {
+        let Some(&first) = first.or_else(|| settled.iter().find(is_unreported)) else {
             self.pending = None;
             return Look::Nothing;
         };
@@ -255,18 +154,18 @@ impl Chooser {
         if worth {
             self.done.extend(all);
         } else {
-            self.told.extend(all);
+            self.reported.extend(all);
         }
         match proposal {
             Ok(proposal) => {
                 self.tried.push(proposal.layout());
                 Look::Move(Proposal {
-                    object: called(process, first),
+                    object: object_name(process, first),
                     ..proposal
                 })
             }
             Err(reason) => Look::Leave(Unrepaired {
-                object: called(process, first),
+                object: object_name(process, first),
                 address: Some(Address(line)),
                 reason,
             }),
@@ -285,8 +184,8 @@ impl Chooser {
         is_known: bool,
     ) -> Option<Look> {
         let layout = planned.as_ref().map(Proposal::layout).unwrap_or_default();
-        let back = self.back.iter_mut().filter(|b| b.holds(first.line.0));
-        let back: Vec<&mut Back> = back.collect();
+        let back = self.put_back.iter_mut().filter(|b| b.holds(first.line.0));
+        let back: Vec<&mut PutBack> = back.collect();
         let enough = if back.is_empty() { STEADY } else { STEADIER };
         if self.tried.contains(&layout) || !back.is_empty() && planned.is_err() {
             for one in back {
@@ -322,14 +221,14 @@ impl Chooser {
 
     /// The bytes of these pages were put back. Another layout may do better, if more is known by
     /// now.
-    pub fn went_back(&mut self, page: u64, len: u64, now: Time) {
+    pub fn put_back(&mut self, page: u64, len: u64, now: Time) {
         let on = |&&(from, _): &&(u64, u64)| from.wrapping_sub(page) < len;
         let of_these = |layout: &&Layout| layout.iter().any(|group| on(&group));
         if self.tried.iter().filter(of_these).count() >= LAYOUTS {
             return;
         }
         self.open(page, len);
-        self.back.push(Back {
+        self.put_back.push(PutBack {
             page,
             len,
             next: now.after(RETHINK_EVERY),
@@ -338,19 +237,19 @@ impl Chooser {
     }
 
     /// The same bytes are moved again with the same layout.
-    pub fn goes_again(&mut self, page: u64, len: u64) {
-        self.back.retain(|b| b.page != page);
+    pub fn moved_again(&mut self, page: u64, len: u64) {
+        self.put_back.retain(|b| b.page != page);
         self.done.extend((0..len / PAGE).map(|n| page + n * PAGE));
     }
 
     fn open(&mut self, page: u64, len: u64) {
-        self.back.retain(|b| b.page != page);
+        self.put_back.retain(|b| b.page != page);
         self.done.retain(|at| at.wrapping_sub(page) >= len);
     }
 
     /// Gives up pages for which no other layout was found in time.
     fn give_up_old(&mut self, now: Time) {
-        let over = self.back.extract_if(.., |b| b.until <= now);
+        let over = self.put_back.extract_if(.., |b| b.until <= now);
         for old in over {
             let pages = (0..old.len / PAGE).map(|n| old.page + n * PAGE);
             self.done.extend(pages);
@@ -418,7 +317,7 @@ fn recognised<'a>(
         .collect()
 }
 
-fn called(process: &mut Process, verdict: &Verdict) -> String {
+fn object_name(process: &mut Process, verdict: &Verdict) -> String {
     let named = name_line(process, verdict);
     let part = named.parts.first().map(|part| part.name.clone());
     part.map_or_else(
@@ -462,150 +361,34 @@ fn propose(
     })
 }
 
-/// Whether the bytes of these pages may be moved at all.
-///
-/// # Errors
-/// Says why not.
-pub fn can_be_moved(
-    process: &Process,
-    mappings: &Mappings,
-    page: u64,
-    len: u64,
-) -> Result<(), String> {
-    fits(mappings, page, len)?;
-    let mapping = mappings.at(Address(page));
-    if mapping.is_some_and(|m| process.makes_stacks_in(m)) {
-        // A fault on the stack that its thread uses at that moment would end the program.
-        return Err("the program keeps stacks there that it made itself".into());
-    }
-    no_thread_lives_on(process, page, len)
-}
-
-/// The pages must be private data of the program, readable and writable, in one mapping.
-fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<(), String> {
-    let mapping = mappings.at(Address(page));
-    let mapping = mapping.ok_or("its mapping is not known")?;
-    let program = mappings
-        .iter()
-        // Code of ours may lie below the program.
-        .find(|m| m.is_file() && !m.path.starts_with("/memfd:sunder-"))
-        .map_or("", |m| m.path.as_str());
-    if mapping.span.end().0 < page + len {
-        return Err("it lies on two mappings".into());
-    }
-    if mapping.shared {
-        return Err("its memory may be shared with other processes".into());
-    }
-    if !mapping.read || !mapping.write || mapping.execute {
-        return Err("its memory is not plain data".into());
-    }
-    match mapping.path.as_str() {
-        "[heap]" => {}
-        "[stack]" => return Err("it lies on a stack".into()),
-        path if path.is_empty() || path.starts_with("[anon") => {
-            // A library's zero-initialised data lie right behind its file's mapping.
-            let before = |end: u64| mappings.iter().find(|m| m.span.end().0 == end);
-            let mut start = mapping.span.start.0;
-            while let Some(previous) = before(start) {
-                if previous.is_file() && previous.path != program {
-                    return Err("it belongs to a library".into());
-                }
-                if previous.is_file() || !previous.path.is_empty() {
-                    break;
-                }
-                start = previous.span.start.0;
-            }
-        }
-        path if path == program => {}
-        // A library can be unmapped without the C library's knowledge.
-        _ => return Err("it belongs to a library".into()),
-    }
-    Ok(())
-}
-
-/// No thread may have its stack or its thread-local variables on the pages: they are used while all
-/// signals are blocked, the one of faults included.
-fn no_thread_lives_on(process: &Process, page: u64, len: u64) -> Result<(), String> {
-    let Some(heap) = process.heap() else {
-        if process.stops_to_move {
-            return Ok(());
-        }
-        return Err("nothing is known of the program's threads".into());
-    };
-    let threads = heap.segment.threads();
-    // Also for threads that have ended: the C library gives their stacks to new threads.
-    for thread in &threads {
-        let start = thread.stack.start.0;
-        // The thread's descriptor lies above its thread-local variables.
-        let end = thread.stack.end().0.max(thread.fs_base.0 + PAGE);
-        if start < page + len && page < end {
-            return Err("it lies on a thread's stack".into());
-        }
-        let own = thread.fs_base.0;
-        if own.wrapping_add(PAGE) > page && own < page + len + (64 << 10) {
-            return Err("it lies beside a thread's own variables".into());
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::tests::writable;
-    use sunder_access::ProcessId;
 
     const HERE: u64 = 0x5000_0000;
 
-    /// A fault on the stack that a thread uses ends the program; and a program that makes a stack
-    /// of its own has more of them than the one that was seen.
-    #[test]
-    fn memory_in_which_a_program_makes_stacks_is_left_alone() {
-        let heap = writable(HERE, HERE + 0x10_0000, "[heap]");
-        let elsewhere = writable(HERE + 0x20_0000, HERE + 0x30_0000, "");
-        let own = writable(0x7ffd_0000_0000, 0x7ffd_0002_0000, "[stack]");
-        let mappings: Mappings = [heap, elsewhere, own].into_iter().collect();
-        let mut process = Process::recorded(ProcessId(1), sunder_sharing::Config::default());
-        process.stops_to_move = true;
-        let moved = |process: &Process, page| can_be_moved(process, &mappings, page, PAGE);
-        process.threads.sampled(ThreadId(1), 0x7ffd_0001_0000);
-        assert_eq!(
-            moved(&process, HERE),
-            Ok(()),
-            "the first thread's own is another"
-        );
-        process.threads.sampled(ThreadId(1), HERE + 0x8_0ff8);
-        process.threads.sampled(ThreadId(1), 0x7ffd_0001_0000);
-        assert!(
-            moved(&process, HERE).is_err(),
-            "also when it is back on its own"
-        );
-        assert!(moved(&process, HERE + 0xf_f000).is_err());
-        assert_eq!(moved(&process, HERE + 0x20_0000), Ok(()));
-    }
-
     /// Another layout is looked for during some time only, and not again and again.
     #[test]
-    fn pages_whose_bytes_went_back_are_open_for_a_while_and_for_few_layouts() {
+    fn pages_put_back_get_few_other_layouts_in_limited_time() {
         let mut chooser = Chooser::default();
         let is_open = |chooser: &Chooser| !chooser.done.contains(&HERE);
-        chooser.goes_again(HERE, 2 * PAGE);
+        chooser.moved_again(HERE, 2 * PAGE);
         for n in 0..LAYOUTS as u64 {
             assert!(!is_open(&chooser));
             chooser.tried.push(vec![(HERE + PAGE, HERE + PAGE + 8 * n)]);
-            chooser.went_back(HERE, 2 * PAGE, Time(0));
+            chooser.put_back(HERE, 2 * PAGE, Time(0));
             assert_eq!(is_open(&chooser), n + 1 < LAYOUTS as u64, "{n}");
             // Moved with the same layout, or no other layout found: decided.
             match n % 2 {
-                0 => chooser.goes_again(HERE, 2 * PAGE),
+                0 => chooser.moved_again(HERE, 2 * PAGE),
                 _ => chooser.give_up_old(Time(0).after(RETHINK)),
             }
-            assert!(chooser.back.is_empty());
+            assert!(chooser.put_back.is_empty());
         }
         // Layouts of other pages do not count.
-        chooser.went_back(HERE + 4 * PAGE, PAGE, Time(0));
-        assert_eq!(chooser.back.len(), 1);
+        chooser.put_back(HERE + 4 * PAGE, PAGE, Time(0));
+        assert_eq!(chooser.put_back.len(), 1);
         chooser.give_up_old(Time(0).after(RETHINK - Duration::from_nanos(1)));
-        assert_eq!(chooser.back.len(), 1);
+        assert_eq!(chooser.put_back.len(), 1);
     }
 }

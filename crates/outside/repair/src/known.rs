@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_result_does_not_speak_of_is_taken_as_it_is_seen() {
+    fn accesses_missing_in_the_result_are_taken_as_seen() {
         let seen = [used(0x110, &[7]), used(0x128, &[9])];
         let all = known()
             .uses((0, START), PAGE, &seen)
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_contradicts_the_result_is_believed() {
+    fn the_run_outweighs_a_result_that_it_contradicts() {
         let seen = [used(0x110, &[7]), used(0x110, &[8])];
         assert_eq!(known().uses((0, START), PAGE, &seen), None);
         // The object begins before these pages.

@@ -1,7 +1,7 @@
 //! Where in an area each group of bytes goes, and the rules that follow for each byte of the pages.
-//! Called by `lib.rs`, `pattern` and `attempt`. Pure computation.
+//! Called by `repairer`, `pattern` and `attempt`. Pure computation.
 
-use super::choose::Proposal;
+use super::proposal::Proposal;
 use sunder_access::{Address, LINE, PAGE, Span};
 use sunder_findings::MovedGroup;
 use sunder_plan::remap::Group;

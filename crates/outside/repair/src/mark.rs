@@ -1,9 +1,9 @@
 //! What threads had used of lines at one moment, so that later use can be told apart: threads that
 //! have used a line since contend for it now (Plastic's verification, section 4.5). Bytes that are
-//! moved again must be grouped by what contends now. Called by `choose`, and by `lib.rs` for
+//! moved again must be grouped by what contends now. Called by `choose`, and by `repairer` for
 //! repairs under way.
 
-use super::choose::on_pages;
+use super::lines::on_pages;
 use super::pattern::used;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -130,7 +130,7 @@ mod tests {
 
     /// Threads that used two words now use two other words.
     #[test]
-    fn what_was_seen_before_does_not_count() {
+    fn accesses_before_the_mark_do_not_count() {
         const PAGE: u64 = 0x5000_0000;
         let mut mark = Mark::nothing();
         for (offset, thread) in [(0, 1), (8, 2)] {

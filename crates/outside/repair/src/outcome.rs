@@ -1,5 +1,5 @@
 //! Reports one repair, from its history and from what the library left in its area. Called by
-//! `lib.rs` at the end. Must not change anything.
+//! `repairer` at the end. Must not change anything.
 
 use super::attempt::{Attempt, Stay};
 use super::serve::Server;
@@ -46,7 +46,7 @@ pub fn outcome(
                 .unwrap_or_else(|| never(area, state)),
         });
     }
-    let (code, refusal) = server.map(|s| s.told(number)).unwrap_or_default();
+    let (code, refusal) = server.map(|s| s.code_of(number)).unwrap_or_default();
     moved.code = code
         .into_iter()
         .map(|(at, mut code)| {

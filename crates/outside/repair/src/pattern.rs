@@ -2,8 +2,9 @@
 //! taken apart. Called by `choose` at each look. It must not decide whether something is moved, or
 //! move it.
 
-use super::choose::{can_be_moved, can_come_apart};
 use super::layout::have_room;
+use super::lines::can_come_apart;
+use super::movable::can_be_moved;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use sunder_access::{Address, LINE, PAGE, Span, Time};

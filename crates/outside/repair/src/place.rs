@@ -1,4 +1,4 @@
-//! Chooses addresses for our memory in the program's address space. Called by `lib.rs` and
+//! Chooses addresses for our memory in the program's address space. Called by `repairer` and
 //! `attach::layout`. Pure computation.
 
 use sunder_access::Mappings;
@@ -114,7 +114,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_was_given_out_is_not_given_again() {
+    fn addresses_that_are_taken_are_not_given_again() {
         let text = 0x5555_5555_0000;
         let all = mapped(&[(text, text + 0x5000, "/p")]);
         let first = near(&all, &[], text, 0x1000).expect("there is room");

@@ -1,6 +1,6 @@
 //! Answers threads of the program that have faulted on moved bytes: makes copies of their code that
 //! find the bytes. Runs on a thread of its own, which does nothing else, since the program's
-//! threads wait for the answer. Started by `lib.rs`.
+//! threads wait for the answer. Started by `repairer`.
 
 use super::code::TargetCode;
 use super::control::ControlFile;
@@ -118,7 +118,7 @@ impl Server {
 
     /// The copies that were made for area `number`, by function, and the reason if one could not be
     /// made.
-    pub fn told(&self, number: usize) -> (Vec<(u64, RewrittenCode)>, Option<String>) {
+    pub fn code_of(&self, number: usize) -> (Vec<(u64, RewrittenCode)>, Option<String>) {
         let state = self.shared.lock();
         state.areas.get(&number).map_or_else(Default::default, |a| {
             let code = a.code.iter().map(|(&at, code)| (at, code.clone()));
@@ -302,7 +302,7 @@ impl MovedArea {
         let callees = if alone {
             Vec::new()
         } else {
-            called(code, &request)
+            called_functions(code, &request)
         };
         let callees = codes(&callees);
         let memory = |at: Address, width| code.number(at.0, width);
@@ -319,16 +319,16 @@ impl MovedArea {
         if !alone && seen.len() < MOST_SEEN && !seen.contains(&block.seen) {
             seen.push(block.seen);
         }
-        let told = self.code.entry(start).or_default();
-        told.copies += 1;
-        if block.is_loop && told.loops == 0 {
-            (told.direct, told.guarded, told.checked) = (0, 0, 0);
+        let counts = self.code.entry(start).or_default();
+        counts.copies += 1;
+        if block.is_loop && counts.loops == 0 {
+            (counts.direct, counts.guarded, counts.checked) = (0, 0, 0);
         }
-        told.loops += u32::from(block.is_loop);
-        if block.is_loop || told.loops == 0 {
-            told.direct = told.direct.max(block.direct);
-            told.guarded = told.guarded.max(block.guarded);
-            told.checked = told.checked.max(block.checked);
+        counts.loops += u32::from(block.is_loop);
+        if block.is_loop || counts.loops == 0 {
+            counts.direct = counts.direct.max(block.direct);
+            counts.guarded = counts.guarded.max(block.guarded);
+            counts.checked = counts.checked.max(block.checked);
         }
         Ok(block)
     }
@@ -377,7 +377,7 @@ fn codes(functions: &Functions) -> Vec<Code<'_>> {
 
 /// The short functions that are called within the outermost loop of a request's functions, and
 /// those that they call.
-fn called(code: &mut TargetCode, request: &Request<'_>) -> Functions {
+fn called_functions(code: &mut TargetCode, request: &Request<'_>) -> Functions {
     let read = |at: Address, width| code.number(at.0, width);
     let frames = std::iter::once(&request.frame).chain(request.callers);
     let calls = frames.map(|frame| call_targets(frame, Memory(&read), request.moved));
@@ -513,10 +513,10 @@ mod tests {
     use super::*;
     use sunder_access::Span;
 
-    /// A thread whose own bytes have moved is no passer-by, nor is a new thread that uses moved
-    /// bytes.
+    /// A thread whose own bytes have moved does not only pass by, nor does a new thread that uses
+    /// moved bytes.
     #[test]
-    fn only_who_uses_what_stays_gets_single_instructions_for_long() {
+    fn only_threads_that_use_unmoved_bytes_get_single_instructions_for_long() {
         let page = 0x1000_0000;
         let area = MovedArea {
             moved: MovedPage {

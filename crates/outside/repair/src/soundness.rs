@@ -1,10 +1,13 @@
 //! Whether bytes of a program may be moved at all, by what the kernel reports of the process and
-//! its memory. Called by `lib.rs` and `attach::inject`. Only reads.
+//! its memory. Called by `repairer` and `attach::inject`. Only reads.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_access::{Address, Mappings, ProcessId};
 use sunder_observe::proc::{self, Fields, Flagged, Folder};
 use sunder_wire::remap::Area;
+
+/// Why bytes that were moved before are not moved again.
+pub const OTHER_CODE: &str = "other code lies where some was that has been copied";
 
 /// Whether these bytes may be moved: nothing else traces the program, it has no shadow stacks, no
 /// thread blocks the signal of faults, and the bytes are neither locked into memory nor of a
@@ -27,8 +30,8 @@ pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
         return Err("the program has ended".into());
     }
     let unknown = |e: std::io::Error| format!("what memory it is can't be read: {e}");
-    let told = proc::flagged_of(Folder::Process(living)).map_err(unknown)?;
-    peculiar(told.map_while(Result::ok), page, page + len).map_or(Ok(()), Err)?;
+    let flagged = proc::flagged_of(Folder::Process(living)).map_err(unknown)?;
+    peculiar(flagged.map_while(Result::ok), page, page + len).map_or(Ok(()), Err)?;
     let threads = proc::threads(process).map_err(|e| e.to_string())?;
     for thread in threads {
         let status = Fields::read(Folder::Thread(process, thread)).unwrap_or_default();
@@ -55,9 +58,9 @@ pub fn has_its_code(area: &Area, then: &Mappings, now: &Mappings) -> bool {
 
 /// What `/proc/PID/smaps` says against moving the bytes from `from` to `to`: all of them must lie
 /// in mappings without such a flag. Reads no further than these mappings.
-fn peculiar(told: impl Iterator<Item = Flagged>, from: u64, to: u64) -> Option<String> {
+fn peculiar(flagged: impl Iterator<Item = Flagged>, from: u64, to: u64) -> Option<String> {
     let mut plain = 0;
-    for one in told {
+    for one in flagged {
         let Some(span) = one.mapping.as_ref().map(|m| m.span) else {
             continue;
         };
@@ -101,14 +104,14 @@ VmFlags: rd wr mr mw me dc ac sd
 Size:                  4 kB
 ";
 
-    fn told<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = Flagged> {
+    fn flagged<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = Flagged> {
         let lines = lines.map(|line| Ok::<_, ()>(line.to_owned()));
         proc::flagged(lines).map_while(Result::ok)
     }
 
     #[test]
-    fn only_bytes_all_of_which_are_known_to_be_plain_are_moved() {
-        let said = |from, to| peculiar(told(SMAPS.lines()), from, to).unwrap_or_default();
+    fn only_plain_memory_is_moved() {
+        let said = |from, to| peculiar(flagged(SMAPS.lines()), from, to).unwrap_or_default();
         assert_eq!(said(0x10000, 0x11000), "it is locked memory");
         assert_eq!(said(0x13000, 0x15000), "it is locked memory", "half of it");
         assert_eq!(said(0x14000, 0x15000), "", "the heap is plain");
@@ -122,11 +125,11 @@ Size:                  4 kB
     }
 
     #[test]
-    fn what_lies_behind_is_not_read() {
+    fn lines_behind_the_range_are_not_read() {
         let lines = SMAPS
             .lines()
             .chain(std::iter::from_fn(|| panic!("read on")));
-        assert_eq!(peculiar(told(lines), 0x14000, 0x15000), None);
+        assert_eq!(peculiar(flagged(lines), 0x14000, 0x15000), None);
     }
 
     #[test]

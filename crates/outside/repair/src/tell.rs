@@ -1,4 +1,4 @@
-//! Texts about repairs: names from the findings, and lines for people. Called by `lib.rs` and
+//! Texts about repairs: names from the findings, and lines for people. Called by `repairer` and
 //! `attach`.
 
 use sunder_access::{Address, CodeAddress, LINE, Mappings, Span};
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_back_and_away_again_is_told() {
+    fn moves_back_and_again_are_reported() {
         let mut twice = moved(2.0, Some("a reason"));
         twice.moves.push(Move::default());
         twice.rolled_back = None;

@@ -32,15 +32,15 @@ impl Advance for NoProgress {
 
 /// Numbers all readings of a trace for one command.
 pub struct Readings {
-    told: Arc<dyn Progress>,
+    caller: Arc<dyn Progress>,
     count: AtomicU32,
 }
 
 impl Readings {
     /// No reading has begun.
-    pub fn new(told: Arc<dyn Progress>) -> Self {
+    pub fn new(caller: Arc<dyn Progress>) -> Self {
         Self {
-            told,
+            caller,
             count: AtomicU32::new(0),
         }
     }
@@ -50,7 +50,7 @@ impl Readings {
         let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let events = trace.threads().iter().map(|thread| thread.events).sum();
         Reading {
-            told: self.told.reading(number, events),
+            caller: self.caller.reading(number, events),
             unsaid: Cell::new(0),
         }
     }
@@ -58,7 +58,7 @@ impl Readings {
 
 /// One reading of a trace.
 pub struct Reading {
-    told: Box<dyn Advance>,
+    caller: Box<dyn Advance>,
     unsaid: Cell<usize>,
 }
 
@@ -73,6 +73,6 @@ impl Reading {
             return self.unsaid.set(unsaid);
         }
         self.unsaid.set(0);
-        self.told.add(unsaid as u64);
+        self.caller.add(unsaid as u64);
     }
 }

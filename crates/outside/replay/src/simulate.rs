@@ -4,13 +4,16 @@
 //! so that the memory used depends on how much is shared, not on the length of the trace. Both
 //! may move objects (`relocate`), as an allocation policy or a change to a type would.
 
-pub mod asked;
 pub mod attribute;
 mod blocks;
+pub mod changes;
 pub mod layout;
 pub mod machine;
+mod mappings;
+pub mod moved;
 mod order;
 mod pages;
+mod price;
 pub mod region;
 pub mod relocate;
 pub mod replay;
@@ -18,17 +21,17 @@ pub mod resolve;
 mod show;
 pub mod steps;
 
-pub use asked::{parse_align, parse_placement};
+pub use changes::{parse_align, parse_placement};
 pub use machine::{parse_caches, parse_place};
 
 use crate::options::Simulate;
 use anyhow::{Result, ensure};
-use attribute::{Moved as MovedGranules, Shares};
+use attribute::Shares;
 use layout::Layout;
 use machine::Machine;
+use moved::moved_granules;
 use replay::{Replay, Replayed};
 use std::time::Instant;
-use sunder_coherence::Outcome;
 use sunder_findings as findings;
 use sunder_findings::Limit;
 use sunder_observe::machine as real;
@@ -86,15 +89,6 @@ impl Pass {
             seconds: begin.elapsed().as_secs_f64(),
         })
     }
-}
-
-/// The granules that a node missed because another node wrote, with the counts of each.
-pub fn moved_granules(outcome: &Outcome) -> MovedGranules {
-    outcome
-        .lines()
-        .filter(|line| line.counts.coherence_misses() > 0)
-        .map(|line| (line.line, line.counts))
-        .collect()
 }
 
 /// The result, after the second pass.

@@ -7,11 +7,12 @@ mod candidates;
 mod subjects;
 
 use crate::options::{PlacementAsked, WhatIf};
-use crate::simulate::asked::Asked;
+use crate::simulate::changes::Changes;
 use crate::simulate::layout::{Layout, page_for};
 use crate::simulate::machine::Machine;
+use crate::simulate::moved::moved_granules;
 use crate::simulate::resolve::Program;
-use crate::simulate::{Pass, attribute, join, moved_granules};
+use crate::simulate::{Pass, attribute, join};
 use anyhow::Result;
 use batch::{Base, Counted, Wanted, replay_all};
 use candidates::Candidate;
@@ -132,7 +133,7 @@ impl Question<'_> {
         if program.has_blocks() && (findings.is_empty() || findings.iter().any(on_heap)) {
             all.extend(candidates::of_heap());
         }
-        let mut known: Vec<Asked> = Vec::new();
+        let mut known: Vec<Changes> = Vec::new();
         let mut tries = Vec::new();
         for candidate in all {
             if known.contains(&candidate.asked) {

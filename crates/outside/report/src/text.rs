@@ -4,10 +4,12 @@
 
 mod comparison;
 mod finding;
+mod options;
 mod page;
 mod picture;
 
 pub use comparison::comparison_text;
+pub use options::TextOptions;
 
 use crate::describe::{self, Counts};
 use page::{Page, Paint};
@@ -16,34 +18,6 @@ use sunder_findings::{Findings, Standing};
 /// The most findings that are shown in full; the others get a heading each. With that many, a
 /// user fixes the first ones and runs again.
 const FULL: usize = 10;
-
-/// The options of the text report: its look, and what it leaves out.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TextOptions {
-    /// Whether to use ANSI colours.
-    pub color: bool,
-    /// Columns of the terminal; taken as 40 to 120.
-    pub width: usize,
-    /// Whether to show true sharing, findings below the threshold, and all lines, threads and
-    /// instructions.
-    pub all: bool,
-    /// Whether to show every word with its counts and threads (SHERIFF section 4.4).
-    pub words: bool,
-    /// The threshold in percent; `None` for [`sunder_findings::Run::threshold_percent`].
-    pub threshold: Option<f64>,
-}
-
-impl Default for TextOptions {
-    fn default() -> Self {
-        Self {
-            color: false,
-            width: 100,
-            all: false,
-            words: false,
-            threshold: None,
-        }
-    }
-}
 
 /// The result for a terminal.
 pub fn text(findings: &Findings, options: &TextOptions) -> String {

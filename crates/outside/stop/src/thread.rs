@@ -6,7 +6,7 @@
 
 mod pending;
 
-use super::waits::{Goes, Waits, Words};
+use super::waits::{WaitEnd, Waits, Words};
 use pending::has_fault;
 use std::cell::RefCell;
 use std::io;
@@ -129,8 +129,8 @@ impl Stopped {
             let mut memory = Waiting(thread);
             let goes = WAITS.with_borrow_mut(|w| w.stopped(thread, registers, &mut memory, now));
             self.registers.rax = match goes {
-                Goes::On => RESTART_WITHOUT_HANDLER as u64,
-                Goes::Over(result) => i64::from(result) as u64,
+                WaitEnd::On => RESTART_WITHOUT_HANDLER as u64,
+                WaitEnd::Over(result) => i64::from(result) as u64,
             };
             let _ = self.write();
         }

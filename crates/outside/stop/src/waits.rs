@@ -77,7 +77,7 @@ const KINDS: [Kind; 6] = [
 
 /// How a stopped wait goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goes {
+pub enum WaitEnd {
     /// Its time is over: the call returns this.
     Over(i32),
     /// It goes on waiting.
@@ -114,14 +114,14 @@ impl Waits {
         registers: &mut libc::user_regs_struct,
         memory: &mut impl Words,
         now: Instant,
-    ) -> Goes {
+    ) -> WaitEnd {
         let number = registers.orig_rax as i64;
         let Some(kind) = KINDS.iter().find(|k| k.number == number) else {
-            return Goes::On;
+            return WaitEnd::On;
         };
         let told = *(kind.place)(registers);
         let Some(limit) = limit(kind.limit, told, memory) else {
-            return Goes::On;
+            return WaitEnd::On;
         };
         let carry = registers.eflags & AUXILIARY;
         let known = self.0.get(&thread).copied();
@@ -134,11 +134,11 @@ impl Waits {
             })
         });
         // `None` if the limit lies beyond what the clock can represent.
-        let Some(wait) = wait else { return Goes::On };
+        let Some(wait) = wait else { return WaitEnd::On };
         let left = wait.until.saturating_duration_since(now).min(limit);
         if left.is_zero() {
             self.0.remove(&thread);
-            return Goes::Over(kind.over);
+            return WaitEnd::Over(kind.over);
         }
         let told = match kind.limit {
             // Rounded up: the call must not wait for less than is left.
@@ -147,7 +147,7 @@ impl Waits {
                 let at = (registers.rsp & !15).wrapping_sub(BELOW);
                 let words = [left.as_secs() as i64, left.subsec_nanos().into()];
                 if !memory.write(at, words) {
-                    return Goes::On;
+                    return WaitEnd::On;
                 }
                 at
             }
@@ -159,7 +159,7 @@ impl Waits {
         }
         let registers = call(registers);
         self.0.insert(thread, Wait { registers, ..wait });
-        Goes::On
+        WaitEnd::On
     }
 }
 
@@ -186,7 +186,7 @@ const fn call(r: &libc::user_regs_struct) -> [u64; 8] {
 
 #[cfg(test)]
 mod tests {
-    use super::{AUXILIARY, Goes, KINDS, Limit, Waits, Words};
+    use super::{AUXILIARY, KINDS, Limit, WaitEnd, Waits, Words};
     use std::collections::HashMap;
     use std::time::{Duration, Instant};
 
@@ -209,7 +209,7 @@ mod tests {
         thread: i32,
         registers: &mut libc::user_regs_struct,
         now: Instant,
-    ) -> Goes {
+    ) -> WaitEnd {
         waits.stopped(thread, registers, &mut Memory::default(), now)
     }
 
@@ -233,16 +233,16 @@ mod tests {
         let mut registers = waiting(300);
         for (at, wanted) in [(0, 300), (100, 200), (101, 199), (299, 1)] {
             let goes = stopped(&mut waits, 1, &mut registers, after(start, at));
-            assert_eq!((goes, registers.r10), (Goes::On, wanted), "at {at}");
+            assert_eq!((goes, registers.r10), (WaitEnd::On, wanted), "at {at}");
         }
         // The wait of another thread has its own time limit.
         let mut other = waiting(300);
         let goes = stopped(&mut waits, 2, &mut other, after(start, 299));
-        assert_eq!((goes, other.r10), (Goes::On, 300));
+        assert_eq!((goes, other.r10), (WaitEnd::On, 300));
         let goes = stopped(&mut waits, 1, &mut registers, after(start, 300));
-        assert_eq!(goes, Goes::Over(0));
+        assert_eq!(goes, WaitEnd::Over(0));
         let goes = stopped(&mut waits, 2, &mut other, after(start, 598));
-        assert_eq!((goes, other.r10), (Goes::On, 1));
+        assert_eq!((goes, other.r10), (WaitEnd::On, 1));
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
         let mut registers = waiting(3);
         stopped(&mut waits, 1, &mut registers, start);
         let at = start + Duration::from_micros(2_900);
-        assert_eq!(stopped(&mut waits, 1, &mut registers, at), Goes::On);
+        assert_eq!(stopped(&mut waits, 1, &mut registers, at), WaitEnd::On);
         assert_eq!(registers.r10, 1);
     }
 
@@ -265,7 +265,7 @@ mod tests {
         assert_ne!(first.eflags & AUXILIARY, waiting(300).eflags & AUXILIARY);
         let mut again = waiting(300);
         let goes = stopped(&mut waits, 1, &mut again, after(start, 400));
-        assert_eq!((goes, again.r10), (Goes::On, 300), "as it came");
+        assert_eq!((goes, again.r10), (WaitEnd::On, 300), "as it came");
         for change in [
             |r: &mut libc::user_regs_struct| r.rsp = 8,
             |r: &mut libc::user_regs_struct| r.rdi = 8,
@@ -275,7 +275,7 @@ mod tests {
             change(&mut other);
             let limit = other.r10;
             let goes = stopped(&mut waits, 1, &mut other, after(start, 10_000));
-            assert_eq!((goes, other.r10), (Goes::On, limit));
+            assert_eq!((goes, other.r10), (WaitEnd::On, limit));
             waits = Waits::default();
             let mut back = waiting(300);
             stopped(&mut waits, 1, &mut back, start);
@@ -291,7 +291,7 @@ mod tests {
             let before = (registers.r10, registers.eflags);
             for at in [0, 10_000] {
                 let goes = stopped(&mut waits, 1, &mut registers, after(start, at));
-                assert_eq!(goes, Goes::On);
+                assert_eq!(goes, WaitEnd::On);
                 assert_eq!((registers.r10, registers.eflags), before);
             }
         }
@@ -299,7 +299,7 @@ mod tests {
 
     /// The limit in the program's memory is not changed.
     #[test]
-    fn a_limit_in_memory_is_replaced_by_what_is_left() {
+    fn time_limit_in_memory_is_replaced_by_the_remaining_time() {
         const GIVEN: u64 = 0x5000;
         for kind in KINDS.iter().filter(|k| k.limit == Limit::Time) {
             let (mut waits, start) = (Waits::default(), Instant::now());
@@ -311,19 +311,19 @@ mod tests {
             *(kind.place)(&mut registers) = GIVEN;
             for (at, wanted) in [(0, [1, 500_000_000]), (600, [0, 900_000_000])] {
                 let goes = waits.stopped(1, &mut registers, &mut memory, after(start, at));
-                assert_eq!(goes, Goes::On);
+                assert_eq!(goes, WaitEnd::On);
                 let place = *(kind.place)(&mut registers);
                 assert!(place + 16 <= 0x9008 - 128, "in the red zone: {place:#x}");
                 assert_eq!(memory.0[&place], wanted, "at {at}");
             }
             assert_eq!(memory.0[&GIVEN], [1, 500_000_000]);
             let goes = waits.stopped(1, &mut registers, &mut memory, after(start, 1500));
-            assert_eq!(goes, Goes::Over(kind.over));
+            assert_eq!(goes, WaitEnd::Over(kind.over));
         }
     }
 
     #[test]
-    fn a_limit_in_memory_that_is_none_is_left_alone() {
+    fn invalid_time_limit_in_memory_is_left_alone() {
         const GIVEN: u64 = 0x5000;
         let now = Instant::now();
         for kind in KINDS.iter().filter(|k| k.limit == Limit::Time) {
@@ -343,7 +343,7 @@ mod tests {
                 registers.orig_rax = kind.number as u64;
                 *(kind.place)(&mut registers) = place;
                 let goes = Waits::default().stopped(1, &mut registers, &mut memory, now);
-                assert_eq!((goes, *(kind.place)(&mut registers)), (Goes::On, place));
+                assert_eq!((goes, *(kind.place)(&mut registers)), (WaitEnd::On, place));
             }
         }
     }

@@ -35,7 +35,7 @@ fn read(address: u64, instruction: u64) -> Slot {
 }
 
 #[test]
-fn a_loop_over_two_arrays_takes_next_to_nothing() {
+fn a_loop_over_two_arrays_takes_little_room() {
     let mut slots = vec![Slot::stamp(5)];
     for i in 0..16_000 {
         slots.push(read(0x7000_0000 + 8 * i, 0x1000));
@@ -69,7 +69,7 @@ fn time_is_spread_evenly_between_stamps_and_never_reaches_the_next() {
 }
 
 #[test]
-fn a_clock_that_goes_back_stands_still_instead() {
+fn a_clock_that_goes_back_repeats_its_last_time() {
     let slots = [Slot::stamp(100), read(1, 1), Slot::stamp(50), read(2, 1)];
     let mut encoder = Encoder::boxed().unwrap();
     let of = Of { end: 40, ..OF };
@@ -79,7 +79,7 @@ fn a_clock_that_goes_back_stands_still_instead() {
 }
 
 #[test]
-fn a_full_block_of_the_worst_slots_fits_and_one_more_does_not() {
+fn a_block_has_room_for_its_number_of_largest_slots() {
     let slot = |i: u64| {
         let noise = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Slot::new(
@@ -113,7 +113,7 @@ fn any_slot() -> impl Strategy<Value = Slot> {
 
 proptest! {
     #[test]
-    fn slots_come_back_in_order_with_times_that_do_not_go_back(
+    fn slots_are_decoded_in_order_with_monotonic_times(
         slots in prop::collection::vec(any_slot(), 0..400),
     ) {
         let mut encoder = Encoder::boxed().unwrap();
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn slots_in_columns_are_those_one_by_one(
+    fn columns_equal_slots_decoded_one_by_one(
         parts in prop::collection::vec(
             prop_oneof![
                 prop::collection::vec(any_slot(), 0..60),

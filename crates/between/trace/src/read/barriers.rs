@@ -77,8 +77,8 @@ mod tests {
     use super::*;
 
     /// `r` for reached and `l` for left, with the thread's number, in the order of time.
-    fn ends(threads: usize, told: &str) -> Vec<Vec<u64>> {
-        let mut all: Vec<Passage> = told
+    fn ends(threads: usize, passages: &str) -> Vec<Vec<u64>> {
+        let mut all: Vec<Passage> = passages
             .split_whitespace()
             .enumerate()
             .map(|(i, word)| Passage {
@@ -92,23 +92,26 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_late_did_not_wait_for_the_next_round() {
+    fn a_thread_that_leaves_a_barrier_late_belongs_to_its_own_round() {
         // Thread 1 goes on after thread 0 has already come back.
-        let told = "r0 r1 l0 r0 l1 r1 l1 l0";
-        assert_eq!(ends(2, told), [vec![20, 60], vec![20, 60]]);
+        let passages = "r0 r1 l0 r0 l1 r1 l1 l0";
+        assert_eq!(ends(2, passages), [vec![20, 60], vec![20, 60]]);
     }
 
     #[test]
-    fn who_leaves_two_rounds_late_is_in_none_but_its_own() {
-        let told = "r0 r1 r2 l0 l1 r0 r1 l2 r2 l0 l1 l2";
-        assert_eq!(ends(3, told), [vec![30, 90], vec![30, 90], vec![30, 90]]);
+    fn a_thread_that_leaves_two_rounds_late_belongs_to_its_own_round() {
+        let passages = "r0 r1 r2 l0 l1 r0 r1 l2 r2 l0 l1 l2";
+        assert_eq!(
+            ends(3, passages),
+            [vec![30, 90], vec![30, 90], vec![30, 90]]
+        );
     }
 
     #[test]
     fn rounds_of_different_numbers_are_not_told_apart() {
         // Two of three threads each time: thread 2 reaches it before the first round is over.
-        let told = "r0 r1 r2 l0 l1 r0 l0 l2";
-        assert_eq!(ends(3, told), [vec![30, 60], vec![40], vec![70]]);
+        let passages = "r0 r1 r2 l0 l1 r0 l0 l2";
+        assert_eq!(ends(3, passages), [vec![30, 60], vec![40], vec![70]]);
     }
 
     #[test]

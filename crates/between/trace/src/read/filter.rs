@@ -1,6 +1,6 @@
 //! The choice of events that a reader wants.
 
-use super::events::What;
+use super::event::What;
 use sunder_access::{Kind, Span};
 
 /// Kinds of events, as a set.

@@ -1,9 +1,9 @@
 //! The first pass over a trace: every block's header, and the payloads other than events. Skips
 //! damaged parts.
 
-use super::read_payload;
-use crate::block::{BLOCK_MAGIC, BlockHeader, HEADER_BYTES, Kind};
+use crate::block::{BLOCK_MAGIC, BlockHeader, HEADER_BYTES, Kind, checksum};
 use crate::meta::{End, Header, Module, PREFIX_BYTES, parse_stacks};
+use crate::zstandard;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
@@ -205,4 +205,20 @@ fn places_of_magic(bytes: &[u8]) -> impl Iterator<Item = usize> {
     places
         .map(|(place, _)| place)
         .filter(|&place| bytes[place..].starts_with(&BLOCK_MAGIC))
+}
+
+/// The unpacked payload of `block`; `None` if it is damaged.
+pub fn read_payload(file: &File, block: &Block) -> Option<Vec<u8>> {
+    let mut stored = vec![0; block.header.stored as usize];
+    file.read_exact_at(&mut stored, block.offset + HEADER_BYTES as u64)
+        .ok()?;
+    if checksum(&stored) != block.checksum {
+        return None;
+    }
+    let bytes = block.header.unpacked as usize;
+    if block.header.compressed {
+        zstandard::decompress(&stored, bytes)
+    } else {
+        (stored.len() == bytes).then_some(stored)
+    }
 }

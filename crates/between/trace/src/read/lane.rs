@@ -2,8 +2,9 @@
 //! with the positions of slots that are no accesses. Readers of many accesses at once
 //! ([`super::pieces`]) use it; it does not know other threads.
 
-use super::events::{Announced, Event, what_of};
-use super::{Kinds, Trace};
+use super::event::{Announced, Event, other_event};
+use super::filter::Kinds;
+use super::trace::Trace;
 use crate::codec::decode::{Columns, Decoder};
 use crate::slot::{Key, Slot, access_kind};
 use sunder_access::{ThreadId, Time};
@@ -29,7 +30,7 @@ pub(super) struct Lane<'t> {
     stops: Vec<usize>,
     next_stop: usize,
     /// Size, call stack and code of an allocation; the next slot has its address.
-    size: Option<Announced>,
+    announced: Option<Announced>,
     /// The wanted kinds of events besides accesses.
     kinds: Kinds,
     pub(super) damaged: u64,
@@ -50,7 +51,7 @@ impl<'t> Lane<'t> {
             at: 0,
             stops: Vec::new(),
             next_stop: 0,
-            size: None,
+            announced: None,
             kinds,
             damaged: 0,
         }
@@ -106,7 +107,7 @@ impl<'t> Lane<'t> {
         self.next_stop += 1;
         let slot = Slot::new(self.batch.values[at], Key(self.batch.keys[at]));
         let ticks = self.batch.ticks[at];
-        let what = what_of(slot, &mut self.size)?;
+        let what = other_event(slot, &mut self.announced)?;
         self.kinds.overlaps(Kinds::of(&what)).then(|| Event {
             ticks,
             time: self.time_of(ticks),
@@ -167,9 +168,9 @@ impl<'t> Lane<'t> {
 
 /// Calls `each` with the events of `kinds`, none of them accesses, of the thread with this index,
 /// in order. Decodes only blocks that hold such events.
-pub(super) fn only(trace: &Trace, thread: usize, kinds: Kinds, mut each: impl FnMut(&Event)) {
+pub(super) fn each_event(trace: &Trace, thread: usize, kinds: Kinds, mut each: impl FnMut(&Event)) {
     let known = &trace.threads[thread];
-    let mut size = None;
+    let mut announced = None;
     let mut batch = Columns::default();
     for block in &known.blocks {
         let payload = trace.payload(block);
@@ -191,7 +192,7 @@ pub(super) fn only(trace: &Trace, thread: usize, kinds: Kinds, mut each: impl Fn
                     continue;
                 }
                 let ticks = batch.ticks[i];
-                if let Some(what) = what_of(Slot::new(batch.values[i], key), &mut size)
+                if let Some(what) = other_event(Slot::new(batch.values[i], key), &mut announced)
                     && kinds.overlaps(Kinds::of(&what))
                 {
                     each(&Event {
@@ -212,8 +213,8 @@ pub(super) fn may_hold(decoder: &Decoder, kinds: Kinds) -> bool {
         return true;
     }
     let mut holds = false;
-    let told = decoder.keys(|key| holds |= may_be(key.tag(), kinds));
-    holds || !told
+    let known = decoder.keys(|key| holds |= may_be(key.tag(), kinds));
+    holds || !known
 }
 
 /// Whether a slot with this tag may be an event of `kinds`, or a part of one.

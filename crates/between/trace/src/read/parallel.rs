@@ -10,10 +10,13 @@
 //! variables, each of which releases some mutex. A thread that leaves a barrier waits for that
 //! round of it, however late it went on (`barriers`). A thread's start waits for its creation, and
 //! a join for the ends of threads. Atomic operations are accesses and order nothing here. The rules
-//! are in `waits`; `turns` gives the same order, many accesses at once.
+//! are in `waits`; `pieces` gives the same order, many accesses at once.
 
+use super::event::{Event, What};
+use super::events::Events;
+use super::filter::Filter;
+use super::trace::Trace;
 use super::waits::{ORDER, Waits};
-use super::{Event, Events, Filter, Trace, What};
 use sunder_access::Time;
 
 /// Events in the parallel order. See the module's head and [`Trace::events_in_parallel`].
@@ -32,11 +35,14 @@ impl<'t> Parallel<'t> {
         let wanted = wanted.filter(|thread| filter.wants_thread(thread.index));
         let mut streams: Vec<Events<'t>> = Vec::new();
         for (thread, waiter) in wanted.zip(&mut waits.threads) {
-            let mut events = trace.events(Filter {
-                threads: Some(vec![thread.index]),
-                range: filter.range,
-                kinds: filter.kinds.with(ORDER),
-            });
+            let mut events = Events::new(
+                trace,
+                Filter {
+                    threads: Some(vec![thread.index]),
+                    range: filter.range,
+                    kinds: filter.kinds.with(ORDER),
+                },
+            );
             waiter.next = events.next();
             if let Some(first) = &waiter.next {
                 start = Some(start.map_or(first.time, |s| s.min(first.time)));
@@ -56,13 +62,13 @@ impl<'t> Parallel<'t> {
         self.streams.iter().map(Events::damaged_blocks).sum()
     }
 
-    /// Reads the next event of thread `who`; the end of the thread wakes others.
+    /// Reads the next event of thread `number`; the end of the thread wakes others.
     #[inline]
-    fn advance(&mut self, who: usize) {
-        let next = self.streams[who].next();
-        self.waits.threads[who].next = next;
+    fn advance(&mut self, number: usize) {
+        let next = self.streams[number].next();
+        self.waits.threads[number].next = next;
         if next.is_none() {
-            self.waits.finish(who);
+            self.waits.finish(number);
         }
     }
 }
@@ -73,8 +79,8 @@ impl Iterator for Parallel<'_> {
     #[inline]
     fn next(&mut self) -> Option<Event> {
         loop {
-            let who = self.waits.turn()?;
-            let waiter = &mut self.waits.threads[who];
+            let number = self.waits.turn()?;
+            let waiter = &mut self.waits.threads[number];
             let Some(mut event) = waiter.next else {
                 continue;
             };
@@ -83,11 +89,11 @@ impl Iterator for Parallel<'_> {
                 access.time = time;
                 event.time = time;
                 waiter.clock += 1;
-                self.waits.ready.push_back(who);
-                self.advance(who);
-            } else if self.waits.give(who, &mut event) {
-                self.advance(who);
-                self.waits.gave(&event);
+                self.waits.ready.push_back(number);
+                self.advance(number);
+            } else if self.waits.deliver(number, &mut event) {
+                self.advance(number);
+                self.waits.delivered(&event);
             } else {
                 continue;
             }

@@ -1,10 +1,12 @@
 //! The rules of the parallel order (`parallel`): what threads wait for when each has a CPU of its
-//! own, and whose turn is next. Used by readers of single events and of many at once (`turns`).
+//! own, and whose turn is next. Used by readers of single events and of many at once (`pieces`).
 //! Reads only the events that order threads, once at the beginning.
 
 use super::barriers::{Passage, rounds};
-use super::lane::only;
-use super::{Event, Filter, Kinds, Trace, What};
+use super::event::{Event, What};
+use super::filter::{Filter, Kinds};
+use super::lane::each_event;
+use super::trace::Trace;
 use crate::slot::Sync;
 use std::collections::{HashMap, VecDeque};
 use sunder_access::Time;
@@ -184,7 +186,7 @@ impl Waits {
             }
             let mut releases = Releases::default();
             let mut end = None;
-            only(trace, place, ORDER, |event| {
+            each_event(trace, place, ORDER, |event| {
                 if !filter.is_near(&event.what) {
                     return;
                 }
@@ -227,9 +229,10 @@ impl Waits {
         }
     }
 
-    /// The recorded time of the first release that must come before the next event of `who`, whose
-    /// role this is, and that has not been given yet; `None` if the event waits for nothing.
-    fn awaited(&self, who: usize, role: Role) -> Option<u64> {
+    /// The recorded time of the first release that must come before the next event of thread
+    /// `number`, whose role this is, and that has not been given yet; `None` if the event waits for
+    /// nothing.
+    fn awaited(&self, number: usize, role: Role) -> Option<u64> {
         if matches!(role, Role::Releases(_) | Role::Ends | Role::Neither) {
             return None;
         }
@@ -240,22 +243,27 @@ impl Waits {
             Role::Joins => thread.end,
             Role::Releases(_) | Role::Ends | Role::Neither => None,
         };
-        let others = self.threads.iter().enumerate().filter(|(i, _)| *i != who);
+        let others = self
+            .threads
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != number);
         others.filter_map(|(_, thread)| of(thread)).min()
     }
 
-    /// Whether `event`, the next of thread `who`, must wait.
-    fn must_wait(&self, who: usize, event: &Event) -> bool {
-        let at = match self.threads[who].rounds.front() {
+    /// Whether `event`, the next of thread `number`, must wait.
+    fn must_wait(&self, number: usize, event: &Event) -> bool {
+        let at = match self.threads[number].rounds.front() {
             Some(&end) if is_departure(event) => end,
             _ => event.ticks,
         };
-        let awaited = self.awaited(who, Role::of(&event.what));
+        let awaited = self.awaited(number, Role::of(&event.what));
         awaited.is_some_and(|awaited| awaited < at)
     }
 
-    /// Advances the clock of `who` by the time for which its next event, of this role, has waited.
-    fn catch_up(&mut self, who: usize, role: Role) {
+    /// Advances the clock of thread `number` by the time for which its next event, of this role, has
+    /// waited.
+    fn catch_up(&mut self, number: usize, role: Role) {
         let since = match role {
             Role::Starts(parent) => {
                 let creator = self.threads.iter().find(|s| s.index == parent);
@@ -269,70 +277,71 @@ impl Waits {
             Role::Joins => self.ended,
             Role::Releases(_) | Role::Ends | Role::Neither => 0,
         };
-        self.threads[who].clock = self.threads[who].clock.max(since);
+        self.threads[number].clock = self.threads[number].clock.max(since);
     }
 
-    /// The recorded time of the next event of `who`.
-    fn recorded(&self, who: usize) -> u64 {
-        self.threads[who].next.map_or(0, |event| event.ticks)
+    /// The recorded time of the next event of thread `number`.
+    fn recorded(&self, number: usize) -> u64 {
+        self.threads[number].next.map_or(0, |event| event.ticks)
     }
 
     /// Queues the waiting threads whose releases have all been given.
     fn wake(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
-        waiting.sort_by_key(|&who| self.recorded(who));
-        for who in waiting {
-            match self.threads[who].next {
-                Some(event) if self.must_wait(who, &event) => self.waiting.push(who),
+        waiting.sort_by_key(|&number| self.recorded(number));
+        for number in waiting {
+            match self.threads[number].next {
+                Some(event) if self.must_wait(number, &event) => self.waiting.push(number),
                 Some(event) => {
-                    self.catch_up(who, Role::of(&event.what));
-                    self.queue(who);
+                    self.catch_up(number, Role::of(&event.what));
+                    self.queue(number);
                 }
                 None => {}
             }
         }
     }
 
-    /// Puts `who` after all threads that can go on, with a clock not before theirs.
-    fn queue(&mut self, who: usize) {
+    /// Puts thread `number` after all threads that can go on, with a clock not before theirs.
+    fn queue(&mut self, number: usize) {
         let last = self
             .ready
             .back()
             .map_or(0, |&last| self.threads[last].clock);
-        let thread = &mut self.threads[who];
+        let thread = &mut self.threads[number];
         thread.clock = thread.clock.max(last);
-        self.ready.push_back(who);
+        self.ready.push_back(number);
     }
 
     /// The thread whose turn it is; `None` at the end.
     #[inline]
     pub(super) fn turn(&mut self) -> Option<usize> {
-        if let Some(who) = self.ready.pop_front() {
-            return Some(who);
+        if let Some(number) = self.ready.pop_front() {
+            return Some(number);
         }
         // All threads wait: releases are missing, with damaged blocks. The thread with the earliest
         // event goes on.
         let places = 0..self.waiting.len();
         let first = places.min_by_key(|&place| self.recorded(self.waiting[place]))?;
-        let who = self.waiting.swap_remove(first);
+        let number = self.waiting.swap_remove(first);
         let latest = self.threads.iter().map(|s| s.clock).max();
-        self.threads[who].clock = latest.unwrap_or(0);
-        self.unblocked = Some(who);
-        Some(who)
+        self.threads[number].clock = latest.unwrap_or(0);
+        self.unblocked = Some(number);
+        Some(number)
     }
 
-    /// Gives `event`, the next of `who`, which is no access and so takes no time; false if it has
-    /// to wait. When the thread's next event is known, the caller must call [`Waits::gave`].
+    /// Gives `event`, the next of thread `number`, which is no access and so takes no time; false if
+    /// it has to wait. When the thread's next event is known, the caller must call
+    /// [`Waits::delivered`].
     #[inline(never)]
-    pub(super) fn give(&mut self, who: usize, event: &mut Event) -> bool {
-        let unblocked = self.unblocked.take() == Some(who);
-        if !unblocked && self.must_wait(who, event) {
-            self.waiting.push(who);
+    pub(super) fn deliver(&mut self, number: usize, event: &mut Event) -> bool {
+        let unblocked = self.unblocked.take() == Some(number);
+        if !unblocked && self.must_wait(number, event) {
+            self.waiting.push(number);
             return false;
         }
         let role = Role::of(&event.what);
-        self.catch_up(who, role);
-        let thread = &mut self.threads[who];
+        self.catch_up(number, role);
+        let thread = &mut self.threads[number];
         let clock = thread.clock;
         event.time = Time(self.start.0.saturating_add(clock));
         if is_departure(event) {
@@ -353,23 +362,23 @@ impl Waits {
             _ => {}
         }
         // Its turn is not over.
-        self.ready.push_front(who);
+        self.ready.push_front(number);
         true
     }
 
     /// Wakes threads after `event` was given, if it releases anything.
-    pub(super) fn gave(&mut self, event: &Event) {
+    pub(super) fn delivered(&mut self, event: &Event) {
         if matches!(Role::of(&event.what), Role::Releases(_) | Role::Ends) {
             self.wake();
         }
     }
 
-    /// Thread `who` has no more events; wakes threads that wait for its releases.
+    /// Thread `number` has no more events; wakes threads that wait for its releases.
     #[cold]
-    pub(super) fn finish(&mut self, who: usize) {
+    pub(super) fn finish(&mut self, number: usize) {
         // Its releases that are missing with damaged blocks will never come.
-        self.threads[who].releases = Releases::default();
-        self.threads[who].end = None;
+        self.threads[number].releases = Releases::default();
+        self.threads[number].end = None;
         self.wake();
     }
 }

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
-use sunder_recorder::{Place, Recorder, Start};
+use sunder_recorder::{Cursor, Recorder, Start};
 use sunder_trace::meta::{Reason, Via};
 use sunder_trace::read::{Event, Filter, Kinds, Piece, Pieces, Trace};
 use sunder_trace::slot::{Key, Slot, Sync, tag};
@@ -59,7 +59,7 @@ fn record(deeds: &[(usize, Deed)], ends: bool) -> (tempfile::TempDir, PathBuf) {
         program: Some((b"/p", b"p\0")),
     };
     recorder.start(&start).unwrap();
-    let places: [Place; THREADS] = Default::default();
+    let places: [Cursor; THREADS] = Default::default();
     // SAFETY: the memory outlives the record, and one thread uses all buffers.
     unsafe {
         let buffers: Vec<_> = places
@@ -161,7 +161,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn pieces_are_the_events_one_by_one(
+    fn pieces_equal_events_read_one_by_one(
         deeds in prop::collection::vec((0..THREADS, deed()), 0..60),
         ends in any::<bool>(),
         damage in prop::option::of((any::<prop::sample::Index>(), 1..=255u8)),

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use sunder_access::{Span, ThreadId, Time};
-use sunder_recorder::{Buffer, Place, Recorder, Start};
+use sunder_recorder::{Buffer, Cursor, Recorder, Start};
 use sunder_trace::TraceError;
 use sunder_trace::block::{BlockHeader, HEADER_BYTES, Kind};
 use sunder_trace::meta::{PREFIX_BYTES, Reason, Via};
@@ -29,7 +29,7 @@ fn sample() -> (tempfile::TempDir, PathBuf) {
     };
     recorder.start(&start).unwrap();
     for t in 0..THREADS {
-        let place = Place::default();
+        let place = Cursor::default();
         // SAFETY: the memory outlives the record.
         unsafe {
             let buffer = recorder.attach(&raw const place, 0).unwrap();
@@ -107,7 +107,7 @@ fn check(damaged: &Path, whole: &[(u32, What)]) {
 }
 
 #[test]
-fn every_truncation_gives_the_part_before_it_and_says_so() {
+fn every_truncated_file_gives_the_events_before_the_cut_and_is_reported() {
     let (folder, path) = sample();
     let bytes = std::fs::read(&path).unwrap();
     let (whole, _) = all(&Trace::open(&path).unwrap());
@@ -144,7 +144,7 @@ fn files_that_are_no_traces_are_refused_by_what_they_are() {
 }
 
 #[test]
-fn a_hole_in_the_middle_costs_what_it_covers_and_no_more() {
+fn a_gap_in_the_file_loses_only_the_blocks_that_it_covers() {
     let (folder, path) = sample();
     let mut bytes = std::fs::read(&path).unwrap();
     let (from, block) = blocks_of(&bytes, 1)[0];
@@ -178,7 +178,7 @@ fn a_thread_of_which_nothing_is_left_leaves_the_others_as_they_are() {
 }
 
 #[test]
-fn filters_take_what_they_name() {
+fn filters_select_the_named_events() {
     let (_folder, path) = sample();
     let trace = Trace::open(&path).unwrap();
     let count = |filter: Filter| trace.events(filter).count() as u64;
@@ -251,7 +251,7 @@ fn recorded(fill: impl Fn(&Recorder, [&Buffer; 2])) -> (tempfile::TempDir, PathB
         program: Some((b"/p", b"p\0")),
     };
     recorder.start(&start).unwrap();
-    let places = [Place::default(), Place::default()];
+    let places = [Cursor::default(), Cursor::default()];
     // SAFETY: the memory outlives the record.
     unsafe {
         let buffers = [0, 1].map(|i| recorder.attach(&raw const places[i], 0).unwrap());
@@ -265,7 +265,7 @@ fn recorded(fill: impl Fn(&Recorder, [&Buffer; 2])) -> (tempfile::TempDir, PathB
 }
 
 #[test]
-fn what_a_lock_orders_stays_in_order_and_nothing_else() {
+fn only_events_that_a_lock_orders_keep_their_order() {
     use sunder_trace::slot::Sync;
     let access = |value: u64| Slot::new(value, Key::new(tag::WRITE, 8, 16));
     // The first thread writes 100 times, then releases a lock; the second writes 10 times, takes
@@ -337,7 +337,7 @@ fn a_lock_of_another_object_orders_nothing() {
 }
 
 #[test]
-fn who_sleeps_on_a_condition_lets_go_of_a_lock_that_is_not_told() {
+fn a_wait_on_a_condition_variable_releases_an_unknown_mutex() {
     use sunder_trace::slot::Sync;
     let access = |value: u64| Slot::new(value, Key::new(tag::WRITE, 8, 16));
     // The first thread has a mutex and waits for a condition; the second takes the mutex, signals

@@ -116,9 +116,9 @@ pub fn write_all_at(fd: i32, mut bytes: &[u8], mut offset: u64) -> Result<(), u3
 /// The target of a symbolic link: the number of bytes, 0 if there is none.
 pub fn read_link(path: &core::ffi::CStr, to: &mut [u8]) -> usize {
     let here = libc::AT_FDCWD as usize;
-    let (path, place) = (path.as_ptr() as usize, to.as_mut_ptr() as usize);
+    let (path, at) = (path.as_ptr() as usize, to.as_mut_ptr() as usize);
     // SAFETY: a C string; the buffer is valid for its length.
-    let result = unsafe { call(libc::SYS_readlinkat, [here, path, place, to.len(), 0, 0]) };
+    let result = unsafe { call(libc::SYS_readlinkat, [here, path, at, to.len(), 0, 0]) };
     usize::try_from(result).unwrap_or(0)
 }
 
@@ -175,8 +175,8 @@ pub fn identity(fd: i32) -> Option<Identity> {
     // SAFETY: plain data, for which zeroes are valid, and a local for the result.
     unsafe {
         let mut stat: libc::stat = core::mem::zeroed();
-        let place = (&raw mut stat) as usize;
-        (call(libc::SYS_fstat, [fd as usize, place, 0, 0, 0, 0]) == 0).then_some(Identity {
+        let at = (&raw mut stat) as usize;
+        (call(libc::SYS_fstat, [fd as usize, at, 0, 0, 0, 0]) == 0).then_some(Identity {
             file: (stat.st_dev, stat.st_ino),
             size: stat.st_size.unsigned_abs(),
             regular: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
@@ -188,9 +188,9 @@ pub fn identity(fd: i32) -> Option<Identity> {
 #[must_use]
 pub fn limit(resource: u32) -> u64 {
     let mut limit = [u64::MAX; 2];
-    let place = limit.as_mut_ptr() as usize;
+    let at = limit.as_mut_ptr() as usize;
     // SAFETY: a local with room for both limits; none is set.
-    unsafe { call(libc::SYS_prlimit64, [0, resource as usize, 0, place, 0, 0]) };
+    unsafe { call(libc::SYS_prlimit64, [0, resource as usize, 0, at, 0, 0]) };
     let [soft, _] = limit;
     soft
 }

@@ -29,7 +29,7 @@ pub unsafe fn map(
 pub fn map_anonymous(bytes: usize, rights: i32, flags: i32) -> Option<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
     // SAFETY: a new mapping that replaces none.
-    place(unsafe { map(0, bytes, rights, flags, -1, 0) })
+    as_pointer(unsafe { map(0, bytes, rights, flags, -1, 0) })
 }
 
 /// Maps the first `bytes` bytes of `fd`, shared, at an address that the kernel chooses; `flags` are
@@ -37,10 +37,10 @@ pub fn map_anonymous(bytes: usize, rights: i32, flags: i32) -> Option<NonNull<u8
 #[must_use]
 pub fn map_shared(fd: i32, bytes: usize, flags: i32) -> Option<NonNull<u8>> {
     // SAFETY: a new mapping that replaces none.
-    place(unsafe { map(0, bytes, READ_WRITE, libc::MAP_SHARED | flags, fd, 0) })
+    as_pointer(unsafe { map(0, bytes, READ_WRITE, libc::MAP_SHARED | flags, fd, 0) })
 }
 
-fn place(result: isize) -> Option<NonNull<u8>> {
+fn as_pointer(result: isize) -> Option<NonNull<u8>> {
     (result > 0)
         .then(|| NonNull::new(result as *mut u8))
         .flatten()

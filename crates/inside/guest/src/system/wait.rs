@@ -50,7 +50,7 @@ mod tests {
     use core::sync::atomic::Ordering::{Acquire, Release};
 
     #[test]
-    fn who_waits_is_woken_and_who_need_not_wait_does_not() {
+    fn waiters_are_woken_and_a_changed_word_does_not_wait() {
         for reach in [Reach::Process, Reach::All] {
             let word = AtomicU32::new(0);
             // The word has another value, so this returns at once; otherwise the test would never

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use sunder_transaction::{Change, PAGE};
 
-const HERE: Place = Place([7; 17]);
+const POSITION: Position = Position([7; 17]);
 /// The address of the "instruction" of all writes.
 const INSTRUCTION: usize = 0x1234;
 
@@ -54,8 +54,8 @@ impl Tool for &Counts {
         }
     }
 
-    fn thread_start(&self, place: &Place, memory: &Memory) -> bool {
-        assert_eq!(*place, HERE);
+    fn thread_start(&self, position: &Position, memory: &Memory) -> bool {
+        assert_eq!(*position, POSITION);
         self.starts.set(self.starts.get() + 1);
         memory.watch_all()
     }
@@ -69,12 +69,12 @@ impl Tool for &Counts {
         self.changes.borrow_mut().push((*of, *change));
     }
 
-    fn commit(&self, of: &Private, came_to: &Committed) {
-        self.commits.borrow_mut().push((of.page, *came_to));
+    fn commit(&self, of: &Private, outcome: &Committed) {
+        self.commits.borrow_mut().push((of.page, *outcome));
     }
 
-    fn tick(&self, place: &Place, memory: &Memory) -> bool {
-        assert_eq!(*place, HERE);
+    fn tick(&self, position: &Position, memory: &Memory) -> bool {
+        assert_eq!(*position, POSITION);
         self.ticks.set(self.ticks.get() + 1);
         memory.watch_all()
     }
@@ -98,11 +98,11 @@ fn write(episode: &Episode<'_, &Counts>, program: &Program, at: usize, byte: u8)
 
 /// As in the worker, every 10 ms.
 fn tick(episode: &Episode<'_, &Counts>) -> bool {
-    episode.commit(true) && episode.on_tick(&HERE)
+    episode.commit(true) && episode.on_tick(&POSITION)
 }
 
 #[test]
-fn a_tool_that_counts_is_told_of_faults_commits_starts_and_ends() {
+fn a_tool_gets_faults_commits_starts_and_ends() {
     let (control, memory, program) = (testing::control(), testing::memory(), Program::new(4));
     let slot = &control.slots[0];
     // The first page is shared, the second private after a fault, the third from the start. The
@@ -115,7 +115,7 @@ fn a_tool_that_counts_is_told_of_faults_commits_starts_and_ends() {
     let episode = Episode::new(&control, slot, &memory, &counts);
     let (start, end) = program.range();
     program.write_as_others(2 * PAGE + 9, 4);
-    assert!(episode.add(start, end, 0) && episode.begin(&HERE));
+    assert!(episode.add(start, end, 0) && episode.begin(&POSITION));
     let private: Vec<usize> = memory.private().map(|p| p.page().address).collect();
     assert_eq!((private, counts.starts.get()), (vec![program.page(2)], 1));
 
@@ -201,7 +201,7 @@ fn a_tool_that_counts_is_told_of_faults_commits_starts_and_ends() {
 }
 
 #[test]
-fn what_is_not_watched_is_nobodys_fault() {
+fn a_write_to_an_unwatched_page_is_no_fault_of_a_tool() {
     let (control, memory, program) = (testing::control(), testing::memory(), Program::new(1));
     let counts = Counts::default();
     let episode = Episode::new(&control, &control.slots[0], &memory, &counts);
@@ -260,12 +260,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_policy_that_never_says_private_commits_nothing(acts in acts()) {
+    fn without_private_pages_nothing_is_committed(acts in acts()) {
         let (control, memory, program) = (testing::control(), testing::memory(), Program::new(PAGES));
         let counts = Counts { named: vec![program.page(1)], ..Counts::default() };
         let episode = Episode::new(&control, &control.slots[0], &memory, &counts);
         let (start, end) = program.range();
-        prop_assert!(episode.add(start, end, 0) && episode.begin(&HERE));
+        prop_assert!(episode.add(start, end, 0) && episode.begin(&POSITION));
         for act in acts {
             match act {
                 Act::Write(at, byte) => {
@@ -288,7 +288,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_policy_says_no_write_is_lost(
+    fn no_write_is_lost_under_any_policy(
         acts in acts(),
         named in any::<[bool; PAGES]>(),
         private in any::<[bool; PAGES]>(),
@@ -304,7 +304,7 @@ proptest! {
         };
         let episode = Episode::new(&control, &control.slots[0], &memory, &counts);
         let (start, end) = program.range();
-        prop_assert!(episode.add(start, end, 0) && episode.begin(&HERE));
+        prop_assert!(episode.add(start, end, 0) && episode.begin(&POSITION));
         let mut expected = vec![0; PAGES * PAGE];
         for act in acts {
             match act {

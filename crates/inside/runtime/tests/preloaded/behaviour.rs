@@ -172,7 +172,7 @@ fn a_program_may_lock_its_memory() {
 }
 
 #[test]
-fn debian_programs_do_what_they_do() {
+fn debian_programs_behave_as_natively() {
     let input = folder().join("input.txt");
     let text: String = (0..200_000u64)
         .map(|i| format!("{}\n", i * i % 7919))

@@ -197,7 +197,7 @@ fn events_on_a_watched_line_are_logged_with_their_times() {
 }
 
 #[test]
-fn what_a_killed_program_left_can_be_read() {
+fn the_records_of_a_killed_program_can_be_read() {
     let segment = heap_segment();
     let run = Waiting::start(preload(&mut Command::new(program("plain")), &segment));
     let address = u64::from_str_radix(&run.lines[0][2..], 16).expect("hex");

@@ -1,9 +1,10 @@
 //! Emits calls and jumps through pointers, kernel calls, and operands that the copy does not
-//! reach. Part of [`super`].
+//! reach.
 
-use super::{Emitter, Target, displaced};
-use crate::calls::slot;
-use crate::plan::{Plan, Way};
+use super::emitter::{Emitter, Target, displaced};
+use crate::bounds::Plan;
+use crate::plan::CopyKind;
+use crate::pointers::slot;
 use crate::reach::{by_register, is_far};
 use crate::registers::Register;
 use iced_x86::{Code, Instruction, MemoryOperand, Register as Iced};
@@ -11,14 +12,14 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register as Iced};
 impl Emitter<'_> {
     /// Whether a jump through a pointer continues in the copy: the pointer's operand has no
     /// guard, and the comparison may change the flags.
-    pub(super) fn leads_on(&self, way: Way, n: usize) -> bool {
+    pub(super) fn continues_in_copy(&self, way: CopyKind, n: usize) -> bool {
         let guarded = matches!(self.plans(way).plans.get(&n), Some(Plan::Guarded(_)));
         let chosen = self.chosen;
-        chosen.graph.through.contains_key(&n) && !guarded && !chosen.wanted.contains(&n)
+        chosen.graph.through.contains_key(&n) && !guarded && !chosen.live_flags.contains(&n)
     }
 
     /// A call or jump through a pointer, with the pointer's present address.
-    pub(super) fn through(&self, way: Way, n: usize) -> Instruction {
+    pub(super) fn through(&self, way: CopyKind, n: usize) -> Instruction {
         let i = self.chosen.graph.nodes[n].instruction;
         match (self.plans(way).plans.get(&n), slot(&i, Some(self.moved))) {
             (Some(Plan::Direct(displacement)), _) => displaced(i, *displacement),
@@ -27,7 +28,7 @@ impl Emitter<'_> {
         }
     }
 
-    pub(super) fn jump(&mut self, way: Way, n: usize, next: Option<usize>) {
+    pub(super) fn jump(&mut self, way: CopyKind, n: usize, next: Option<usize>) {
         let graph = &self.chosen.graph;
         let Some(&target) = graph.through.get(&n) else {
             return;
@@ -35,15 +36,15 @@ impl Emitter<'_> {
         let instance = graph.nodes[n].instance;
         // Marks that the code for the other case is needed; its position is set when it is
         // emitted.
-        self.labels.insert(Target::Astray(way, n), usize::MAX);
-        self.look(way, n, Target::Astray(way, n));
+        self.labels.insert(Target::Unexpected(way, n), usize::MAX);
+        self.compare_pointer(way, n, Target::Unexpected(way, n));
         self.go_on(way, instance, target, next);
     }
 
     /// Compares the pointer of a call or jump with its expected value. In memory it is compared
     /// by halves, which needs no register. This is wrong only if another thread changes the
     /// pointer in between, from one function to another that is 4 GiB away.
-    pub(super) fn look(&mut self, way: Way, n: usize, elsewhere: Target) {
+    pub(super) fn compare_pointer(&mut self, way: CopyKind, n: usize, elsewhere: Target) {
         let graph = &self.chosen.graph;
         let i = self.through(way, n);
         let Some(&target) = graph.through.get(&n) else {
@@ -77,7 +78,7 @@ impl Emitter<'_> {
     /// no program can rely.
     pub(super) fn kernel_call(
         &mut self,
-        way: Way,
+        way: CopyKind,
         n: usize,
         call: &Instruction,
         next: Option<usize>,
@@ -93,7 +94,7 @@ impl Emitter<'_> {
     }
 
     /// Emits an instruction whose operand the copy may not reach.
-    pub(super) fn put_reaching(&mut self, instruction: Instruction, resume: u64) {
+    pub(super) fn put_within_reach(&mut self, instruction: Instruction, resume: u64) {
         let far = is_far(&instruction, self.at).then(|| by_register(&instruction));
         match far.flatten() {
             Some(Ok((first, second))) => {

@@ -2,15 +2,15 @@
 //! values of registers and frame slots, as [`sunder_x86`] tells them. Called by [`super`]. A
 //! value that is not followed here must become unknown.
 
-use super::{Analysis, LOWEST_FIXED, RAX, RBP, RCX, RSP, UNNAMED, number};
+use super::analysis::{Analysis, LOWEST_FIXED, RAX, RBP, RCX, RSP, UNNAMED, number};
 use crate::answer::Storage;
-use crate::die::StaticLocation;
+use crate::dwarf::StaticLocation;
 use crate::value::{State, Value, join, unknown_of};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 use sunder_access::LinkAddress;
 use sunder_x86::register::KEPT_BY_CALLS;
 use sunder_x86::{
-    Access, Certainty, Control, Does, Part, Place, Reach, Rule, Source, Value as New, source,
+    Access, AddressForm, Certainty, Control, Does, Part, Reach, Rule, Source, Value as New, source,
     step_of_stack, values,
 };
 
@@ -224,7 +224,7 @@ impl Analysis<'_> {
 }
 
 /// The address of an access, as far as it is in the frame.
-fn address(place: &Place, ip: u64, state: &State) -> Value {
+fn address(place: &AddressForm, ip: u64, state: &State) -> Value {
     let unknown = unknown_of(ip, UNNAMED);
     if place.segment.is_some() || place.reach != Reach::There {
         return Value::unknown(unknown);

@@ -3,49 +3,13 @@
 //! [`super`]; results are only noted in the last pass of the analysis, when the values are
 //! settled.
 
-use super::{Analysis, RAX, RDI, RSI};
+use super::analysis::{Analysis, RAX, RDI, RSI};
+use super::answers::Argument;
 use crate::answer::Storage;
 use crate::locals::Local;
 use crate::path;
 use crate::value::{State, Touched, Value, unknown_of};
 use iced_x86::{FlowControl, Instruction};
-
-/// The facts about one call, which is identified by the address after it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Call {
-    /// The name of what takes the result, with its rank; smaller is better.
-    taker: Option<((u8, u64, usize), String)>,
-    /// Whether the function itself returns the result.
-    pub(crate) returned: bool,
-    /// The object whose address is the first argument.
-    pub(crate) argument: Argument,
-    /// The typed objects to which the first two arguments point.
-    pub(crate) pointers: [Option<Touched>; 2],
-}
-
-impl Call {
-    /// The variable or field that takes the result.
-    pub(crate) fn taker(&self) -> Option<&str> {
-        self.taker.as_ref().map(|(_, name)| name.as_str())
-    }
-}
-
-/// The object whose address is the first argument of a call.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Argument {
-    /// An object without a name.
-    #[default]
-    Unknown,
-    /// A temporary: a place in the frame without a name, by its offset.
-    Temporary(i64),
-    /// The function's own first argument, such as `this` or the address for its returned
-    /// object.
-    Own,
-    /// An object of a library type, such as a container.
-    Container(String),
-    /// A pointer variable, which the called function may set.
-    Pointer(String),
-}
 
 impl Analysis<'_> {
     /// The call whose result `value` is, or into whose result it points.

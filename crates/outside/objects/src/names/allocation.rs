@@ -1,7 +1,8 @@
 //! The type and the holder of a heap block, from the code that allocated it. Called by [`Names`];
 //! the recorder of the allocation provides the call stacks.
 
-use super::{Names, Placed};
+use super::placed::Placed;
+use super::process::Names;
 use crate::answer::TypeHandle;
 use crate::flow::Argument;
 use crate::fold;
@@ -27,7 +28,7 @@ impl Names {
                 continue;
             }
             let call = self.call_before(placed)?;
-            let types = &self.debug(placed.module)?.0.types;
+            let types = &self.debug(placed.module)?.0.tables.types;
             let fits = |ty: &TypeId| {
                 types.size(*ty).is_some_and(|s| {
                     s == size || (s > 1 && size.is_multiple_of(s) && !types.is_shared_head(*ty))

@@ -7,10 +7,13 @@
 //! program's own that the object has at that offset. If a function passes on its own parameter, its
 //! callers count instead, for one level.
 
-use super::{Names, Placed, is_backed};
+use super::lock_call::{FoundCall, LockCall, LockedObject};
+use super::placed::{Placed, is_backed};
+use super::process::Names;
 use crate::answer::{ObjectKind, ObjectName, Storage, TypeHandle};
 use crate::fold;
-use crate::module::{Debug, Limits, Module, Passed, is_system_library};
+use crate::limits::{Limits, is_system_library};
+use crate::module::{Debug, Module, PassedPointer};
 use crate::options::NameOptions;
 use crate::path;
 use crate::types::{Shape, TypeId, TypeTable};
@@ -21,37 +24,6 @@ use sunder_access::{Address, CodeAddress, LinkAddress, Mapping};
 const MAX_CALLS: usize = 2_000;
 /// Records nested deeper than this are taken for a broken file.
 const MAX_DEPTH: u32 = 64;
-
-/// A call of a lock function on an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LockCall {
-    /// The call instruction.
-    pub code: CodeAddress,
-    /// The function that it calls, as people write it.
-    pub callee: String,
-}
-
-/// A call of a lock function, and its argument.
-#[derive(Clone, Debug)]
-pub(super) struct Found {
-    call: LockCall,
-    /// The start of a variable with static storage, or else the name and size of the record that
-    /// a pointer leads to.
-    object: Reached,
-    /// The lock's offset in the object, up to multiples of `modulo` if that is not 0.
-    offset: u64,
-    modulo: u64,
-    /// Size of the lock in bytes.
-    size: u64,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Reached {
-    Static(Address),
-    Record(String, u64),
-    /// An object of a library's type, through the variable of this name.
-    Named(String, String, u64),
-}
 
 /// A function that takes or releases a lock.
 #[derive(Clone, Copy)]
@@ -182,10 +154,10 @@ impl Names {
         object: &ObjectName,
         seen: Option<(TypeHandle, u64)>,
         offset: u64,
-    ) -> Vec<(Reached, u64)> {
+    ) -> Vec<(LockedObject, u64)> {
         let mut ways = Vec::new();
         if object.kind == ObjectKind::Global {
-            ways.push((Reached::Static(object.start), offset));
+            ways.push((LockedObject::Static(object.start), offset));
         }
         let (handle, phase) = match (seen, object.type_handle) {
             (Some(seen), _) => seen,
@@ -198,23 +170,26 @@ impl Names {
             let Some(debug) = self.loaded(handle) else {
                 break;
             };
-            let Some(size) = debug.types.size(ty).filter(|&s| s > 0) else {
+            let Some(size) = debug.tables.types.size(ty).filter(|&s| s > 0) else {
                 break;
             };
             // The block may be an array of the outermost record.
             if depth == 0 {
                 at = (at % size + size - phase % size) % size;
             }
-            if is_named_record(&debug.types, ty) {
-                let name = debug.types.name(&mut debug.info, debug.types.plain(ty));
-                ways.push((Reached::Record(name, size), at));
+            if is_named_record(&debug.tables.types, ty) {
+                let name = debug
+                    .tables
+                    .types
+                    .name(&mut debug.tables.info, debug.tables.types.plain(ty));
+                ways.push((LockedObject::Record(name, size), at));
             } else if depth == 0
                 && let Some(variable) = &object.name
             {
-                let name = debug.types.name(&mut debug.info, ty);
-                ways.push((Reached::Named(variable.clone(), name, size), at));
+                let name = debug.tables.types.name(&mut debug.tables.info, ty);
+                ways.push((LockedObject::Named(variable.clone(), name, size), at));
             }
-            let types = &debug.types;
+            let types = &debug.tables.types;
             match types.get(ty).map(|t| &t.shape) {
                 _ if is_opaque_type(types, ty) => break,
                 Some(Shape::Alias { to: Some(to), .. }) => ty = *to,
@@ -241,7 +216,7 @@ impl Names {
     }
 
     /// All calls of lock functions in the program and its own libraries.
-    fn all_lock_calls(&mut self) -> Vec<Found> {
+    fn all_lock_calls(&mut self) -> Vec<FoundCall> {
         let mut seen: Vec<(String, u64)> = Vec::new();
         let mut found = Vec::new();
         let code: Vec<Mapping> = self
@@ -268,7 +243,7 @@ impl Names {
         found
     }
 
-    fn lock_calls_in(&mut self, placed: Placed, found: &mut Vec<Found>) {
+    fn lock_calls_in(&mut self, placed: Placed, found: &mut Vec<FoundCall>) {
         if self.debug(placed.module).is_none() {
             return;
         }
@@ -338,7 +313,7 @@ impl Search<'_> {
         &mut self,
         calls: &[(u64, u64, usize)],
         functions: &[(String, LockFunction)],
-        found: &mut Vec<Found>,
+        found: &mut Vec<FoundCall>,
     ) -> BTreeMap<u64, (String, LockFunction)> {
         let mut handing_on = BTreeMap::new();
         for &(at, after, which) in calls.iter().take(MAX_CALLS) {
@@ -362,7 +337,7 @@ impl Search<'_> {
             let Some((object, offset, modulo)) = reached(debug, &passed, self.bias) else {
                 continue;
             };
-            found.push(Found {
+            found.push(FoundCall {
                 call: LockCall {
                     code: CodeAddress(at.wrapping_add(self.bias)),
                     callee: name.clone(),
@@ -390,7 +365,11 @@ fn is_opaque_type(types: &TypeTable, ty: TypeId) -> bool {
 }
 
 /// The object that `passed` leads to, and the offset in it.
-fn reached(debug: &mut Debug, passed: &Passed, bias: u64) -> Option<(Reached, u64, u64)> {
+fn reached(
+    debug: &mut Debug,
+    passed: &PassedPointer,
+    bias: u64,
+) -> Option<(LockedObject, u64, u64)> {
     let touched = passed.touched;
     match touched.storage {
         Storage::Frame => None,
@@ -401,18 +380,18 @@ fn reached(debug: &mut Debug, passed: &Passed, bias: u64) -> Option<(Reached, u6
                 0 => offset,
                 modulo => offset % modulo,
             };
-            Some((Reached::Static(start), offset, touched.modulo))
+            Some((LockedObject::Static(start), offset, touched.modulo))
         }
         Storage::Pointer => {
-            let types = &debug.types;
+            let types = &debug.tables.types;
             let offset = types.known_offset(touched.ty, touched.offset, touched.modulo)?;
             let (own, plain) = (is_named_record(types, touched.ty), types.plain(touched.ty));
             let size = types.size(touched.ty)?;
             let object = if own {
-                Reached::Record(debug.types.name(&mut debug.info, plain), size)
+                LockedObject::Record(debug.tables.types.name(&mut debug.tables.info, plain), size)
             } else {
-                let name = debug.types.name(&mut debug.info, touched.ty);
-                Reached::Named(passed.variable.clone()?, name, size)
+                let name = debug.tables.types.name(&mut debug.tables.info, touched.ty);
+                LockedObject::Named(passed.variable.clone()?, name, size)
             };
             Some((object, offset, 0))
         }

@@ -2,20 +2,12 @@
 //! addresses the file is loaded, and which file it is, even if its path now leads to another file.
 //! All queries of [`Names`] use it.
 
-use super::Names;
+use super::placed::{Placed, file_name_of, is_backed};
+use super::process::Names;
 use crate::image::{Image, ImageError};
 use crate::module::Module;
 use std::path::{Path, PathBuf};
 use sunder_access::{Address, LinkAddress, Mapping};
-
-/// An address within a module.
-#[derive(Clone, Copy)]
-pub(crate) struct Placed {
-    pub(crate) module: usize,
-    pub(crate) link: LinkAddress,
-    /// Runtime address minus link address.
-    pub(crate) bias: u64,
-}
 
 impl Names {
     /// The program itself: the ELF file with the lowest mapping. The kernel maps executables,
@@ -165,14 +157,4 @@ fn is_replaced(path: &Path, mapping: &Mapping) -> bool {
     };
     let major = found.dev() >> 8 & 0xfff;
     mapping.inode != 0 && found.ino() != mapping.inode && major != 0
-}
-
-/// The path of the file of `mapping`, without the mark of deleted files.
-pub fn file_name_of(mapping: &Mapping) -> &str {
-    let path = mapping.path.as_str();
-    path.strip_suffix(" (deleted)").unwrap_or(path)
-}
-
-pub(super) fn is_backed(mapping: &Mapping) -> bool {
-    mapping.path.starts_with('/')
 }

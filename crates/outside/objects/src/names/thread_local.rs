@@ -3,48 +3,15 @@
 //! known only from the process ([`crate::tls`]), which must be read while it lives. An address in
 //! two blocks has no name.
 
-use super::{Names, is_backed, is_c_library};
+use super::placed::{is_backed, is_c_library};
+use super::process::Names;
+use super::thread_blocks::{Candidate, KnownLibrary, MAX_BLOCKS};
 use crate::answer::{HeapBlock, ObjectContext, ObjectKind, ObjectName, ThreadPointer};
-use crate::die::StaticLocation;
+use crate::dwarf::StaticLocation;
 use crate::fold;
 use crate::tls::{self, BlockLocation, Library, MAX_DISTANCE, Read};
-use std::collections::{HashMap, HashSet};
-use sunder_access::{Address, Mapping, Mappings, ThreadId};
-
-/// How many blocks are remembered.
-const MAX_BLOCKS: usize = 1 << 16;
-
-/// The known thread-local blocks of libraries.
-#[derive(Default)]
-pub(super) struct Blocks {
-    libraries: Vec<Known>,
-    /// By path and inode; `None` for files without thread-local variables.
-    numbers: HashMap<(String, u64), Option<usize>>,
-    /// Blocks that were read from a thread's table: library, start, thread.
-    seen: HashSet<(usize, u64, ThreadId)>,
-}
-
-struct Known {
-    file: Library,
-    /// One of its mappings.
-    mapping: Mapping,
-    /// Runtime address minus link address.
-    bias: u64,
-    /// The distance of its block below the thread pointer, once it is known to be the same in all
-    /// threads.
-    distance: Option<u64>,
-    /// It was unloaded and loaded again, so no distance holds for the whole run.
-    moved: bool,
-}
-
-/// A block that holds an address.
-#[derive(Clone, Copy)]
-struct Candidate {
-    /// `None` for the program itself.
-    library: Option<usize>,
-    start: u64,
-    thread: ThreadId,
-}
+use std::collections::HashMap;
+use sunder_access::{Address, Mapping, Mappings};
 
 impl Names {
     /// Reads from the living process with `mappings` where the blocks of libraries' thread-local
@@ -125,7 +92,7 @@ impl Names {
 
     fn new_library(&mut self, mapping: &Mapping) -> Option<usize> {
         let path = self.file_of(mapping).ok()?;
-        self.blocks.libraries.push(Known {
+        self.blocks.libraries.push(KnownLibrary {
             file: Library::read(&path)?,
             mapping: mapping.clone(),
             bias: 0,
@@ -179,7 +146,7 @@ impl Names {
         }
         for (index, of_threads) in distances {
             let known = &mut self.blocks.libraries[index];
-            // Blocks on the heap never lie at one distance from all threads.
+            // ThreadBlocks on the heap never lie at one distance from all threads.
             if let [first, others @ ..] = &of_threads[..]
                 && !others.is_empty()
                 && others.iter().all(|d| d == first)
@@ -273,38 +240,6 @@ impl Names {
         let mapping = caller.and_then(|c| self.mappings.at(Address(c.0)));
         let file = mapping.and_then(|m| m.path.rsplit('/').next());
         file.is_some_and(|f| f.starts_with("ld-") || f.starts_with("ld.so"))
-    }
-}
-
-impl Blocks {
-    fn candidates(&self, address: Address, context: &ObjectContext) -> Vec<Candidate> {
-        let size = |index: usize| self.libraries[index].file.size;
-        let mut found: Vec<Candidate> = self
-            .seen
-            .iter()
-            .filter(|(index, start, _)| address.0.wrapping_sub(*start) < size(*index))
-            .map(|&(index, start, thread)| Candidate {
-                library: Some(index),
-                start,
-                thread,
-            })
-            .collect();
-        for (index, known) in self.libraries.iter().enumerate() {
-            let Some(distance) = known.distance else {
-                continue;
-            };
-            for thread in &context.thread_pointers {
-                let start = thread.fs_base.0.wrapping_sub(distance);
-                if address.0.wrapping_sub(start) < known.file.size {
-                    found.push(Candidate {
-                        library: Some(index),
-                        start,
-                        thread: thread.thread,
-                    });
-                }
-            }
-        }
-        found
     }
 }
 

@@ -1,8 +1,9 @@
 //! All variables of a program, for remedies that look for one by its name.
 
-use super::{Names, is_backed};
+use super::placed::is_backed;
+use super::process::Names;
 use crate::answer::{ObjectContext, ObjectKind, ObjectName};
-use crate::module::is_system_library;
+use crate::limits::is_system_library;
 use std::collections::BTreeSet;
 use sunder_access::{Address, Mapping};
 

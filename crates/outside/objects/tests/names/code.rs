@@ -5,7 +5,7 @@ use sunder_access::CodeAddress;
 use sunder_objects::Names;
 
 #[test]
-fn a_line_of_a_function_is_told() {
+fn function_and_line_of_an_instruction_are_found() {
     for options in [["-g", "-O0"], ["-g", "-O2"], ["-gdwarf-4", "-O2"]] {
         let Some(program) = compile("counters.c", &options) else {
             return;
@@ -71,7 +71,7 @@ fn cpp_and_rust_names_read_like_source() {
 }
 
 #[test]
-fn without_debug_information_a_symbol_and_an_offset_are_told() {
+fn without_debug_information_symbol_and_offset_name_code() {
     let Some(program) = compile("counters.c", &["-O2"]) else {
         return;
     };

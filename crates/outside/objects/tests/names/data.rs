@@ -98,7 +98,7 @@ fn fixed_executables_are_named_too() {
 }
 
 #[test]
-fn a_declaration_says_file_and_line() {
+fn declarations_have_file_and_line() {
     let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
         return;
     };
@@ -113,7 +113,7 @@ fn a_declaration_says_file_and_line() {
 }
 
 #[test]
-fn cpp_names_hide_what_the_library_hides() {
+fn cpp_names_omit_internals_of_the_library() {
     for level in ["-O0", "-O2"] {
         let Some(program) = compile("stats.cc", &["-g", level]) else {
             return;
@@ -298,7 +298,7 @@ fn memory_that_no_module_has_is_a_mapping_or_unknown() {
 }
 
 #[test]
-fn an_array_tells_the_size_of_its_elements() {
+fn arrays_have_the_size_of_their_elements() {
     let Some(program) = compile("counters.c", &["-g", "-O0"]) else {
         return;
     };

@@ -76,7 +76,7 @@ fn a_debug_link_is_followed_and_its_checksum_checked() {
 }
 
 #[test]
-fn a_build_id_leads_to_the_debug_folder() {
+fn debug_file_is_found_by_build_id() {
     let id = "0xabcdef0123456789";
     let option = format!("-Wl,--build-id={id}");
     let Some(program) = compile("counters.c", &["-g", "-O2", &option]) else {
@@ -108,7 +108,7 @@ fn a_build_id_leads_to_the_debug_folder() {
 }
 
 #[test]
-fn what_debuginfod_has_fetched_is_read() {
+fn files_fetched_by_debuginfod_are_read() {
     let id = "abcdef0123456789";
     let option = format!("-Wl,--build-id=0x{id}");
     let Some(program) = compile("counters.c", &["-g", "-O2", &option]) else {
@@ -184,7 +184,7 @@ fn the_package_and_the_build_id_say_where_debug_information_is() {
         let start = program.address("counters");
         let _ = names.object_at(start, &ObjectContext::default());
         for _ in 0..2 {
-            names.tell_remedies(files);
+            names.add_remedies(files);
         }
         let all = names.limits().into_iter();
         all.filter(|l| l.starts_with("Findings lie in")).collect()
@@ -207,7 +207,7 @@ fn the_package_and_the_build_id_say_where_debug_information_is() {
 }
 
 #[test]
-fn split_debug_information_is_read_where_it_is_and_missed_where_not() {
+fn split_debug_information_is_read_and_its_absence_reported() {
     for dwarf in ["-gdwarf-5", "-gdwarf-4"] {
         let Some(program) = compile("counters.c", &[dwarf, "-O2", "-gsplit-dwarf"]) else {
             return;
@@ -320,7 +320,7 @@ fn a_container_s_files_are_read_below_its_root() {
 }
 
 #[test]
-fn a_replaced_program_has_no_names_and_that_is_said() {
+fn replaced_program_has_no_names_and_a_limit() {
     let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
         return;
     };
@@ -387,7 +387,7 @@ fn broken_files_are_an_answer_and_no_panic() {
 }
 
 #[test]
-fn a_deleted_program_is_read_through_what_still_runs() {
+fn deleted_program_is_read_through_the_running_process() {
     let Some(program) = compile("counters.c", &["-g", "-O0"]) else {
         return;
     };
@@ -424,7 +424,7 @@ fn a_deleted_program_is_read_through_what_still_runs() {
 }
 
 #[test]
-fn a_deleted_library_is_read_through_the_way_that_is_told() {
+fn deleted_library_is_read_through_the_given_path() {
     let Some(program) = compile("counters.c", &["-g", "-O0"]) else {
         return;
     };

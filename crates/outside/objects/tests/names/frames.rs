@@ -14,12 +14,12 @@ const CREATED: ThreadId = ThreadId(8);
 
 /// The output of a program: each variable in its frames, with its address and the frame and
 /// function that hold it.
-struct Told {
+struct Printed {
     names: Names,
     things: Vec<(String, Address, StackFrame, String)>,
 }
 
-fn run(program: &Program) -> Told {
+fn run(program: &Program) -> Printed {
     let run = Command::new(&program.file).output().expect("it runs");
     assert!(run.status.success());
     let text = String::from_utf8_lossy(&run.stdout).into_owned();
@@ -53,7 +53,7 @@ fn run(program: &Program) -> Told {
     }
     let mut names = Names::new(NameOptions::default());
     names.set_mappings(mappings);
-    Told { names, things }
+    Printed { names, things }
 }
 
 fn context(frames: &[StackFrame]) -> ObjectContext {
@@ -67,7 +67,7 @@ fn context(frames: &[StackFrame]) -> ObjectContext {
     }
 }
 
-impl Told {
+impl Printed {
     fn field(&mut self, address: Address, context: &ObjectContext) -> (Option<String>, ObjectName) {
         let object = self.names.object_at(address, context);
         let offset = object.offset_of(address).expect("inside");
@@ -135,7 +135,7 @@ fn rust_variables_are_found_in_their_frames() {
 }
 
 #[test]
-fn a_variable_says_where_it_was_declared() {
+fn variables_have_the_place_of_their_declaration() {
     let Some(program) = compile("frames.c", &["-g", "-O2"]) else {
         return;
     };
@@ -168,7 +168,7 @@ fn frames_that_contradict_each_other_name_nothing() {
     let moved = address.0.wrapping_sub(lines.0);
     other.stack_pointer = Address(other.stack_pointer.0.wrapping_add(moved));
     other.created = ThreadId(9);
-    let field = |told: &mut Told, context: &ObjectContext| told.field(address, context).0;
+    let field = |told: &mut Printed, context: &ObjectContext| told.field(address, context).0;
     assert_eq!(
         field(&mut told, &context(&[other])).as_deref(),
         Some("lines[0].hits")

@@ -53,7 +53,7 @@ fn check(compiler: &str, source: &str, options: &[&str], unknown: &[&str]) {
 }
 
 #[test]
-fn a_block_is_called_by_the_variable_or_field_that_takes_it() {
+fn heap_block_is_named_by_the_variable_or_field_that_holds_it() {
     for compiler in ["gcc", "clang"] {
         for level in ["-O0", "-O2"] {
             check(compiler, "holders.c", &[level], &[]);

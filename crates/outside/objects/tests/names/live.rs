@@ -31,7 +31,7 @@ pub fn mapping(line: &str) -> Option<Mapping> {
 }
 
 #[test]
-fn the_names_of_a_running_program_are_where_it_says() {
+fn names_agree_with_addresses_that_a_program_prints() {
     for options in [
         &["-g", "-O0", "-pie", "-fPIE"][..],
         &["-g", "-O2", "-no-pie"],

@@ -37,7 +37,7 @@ fn global(program: &Program, names: &mut Names, symbol: &str) -> ObjectName {
 }
 
 #[test]
-fn calls_of_c_lock_functions_are_found_by_what_they_lock() {
+fn calls_of_c_lock_functions_are_found_by_their_lock() {
     for compiler in ["gcc", "clang"] {
         for options in [["-g", "-O0"], ["-g", "-O2"], ["-g", "-fno-plt"]] {
             let Some(program) = compile_by(compiler, "locks.c", &options) else {
@@ -79,7 +79,7 @@ fn calls_of_c_lock_functions_are_found_by_what_they_lock() {
 }
 
 #[test]
-fn a_function_that_hands_a_lock_on_stands_for_its_callers() {
+fn callers_count_for_a_function_that_passes_its_lock_on() {
     for compiler in ["gcc", "clang"] {
         for options in [["-g", "-O0"], ["-g", "-O2"]] {
             let Some(program) = compile_by(compiler, "locks.c", &options) else {
@@ -108,7 +108,7 @@ fn a_function_that_hands_a_lock_on_stands_for_its_callers() {
 }
 
 #[test]
-fn calls_of_cpp_locks_lead_to_the_users_line() {
+fn calls_of_cpp_locks_have_the_users_line() {
     for options in [["-g", "-O0"], ["-g", "-O2"]] {
         let Some(program) = compile("guards.cc", &options) else {
             return;

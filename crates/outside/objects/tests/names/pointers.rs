@@ -30,7 +30,7 @@ fn check(program: &Program, mark: &str, type_name: &str, field: &str, exact: boo
 }
 
 #[test]
-fn c_pointers_tell_type_and_field() {
+fn c_pointers_give_type_and_field() {
     for options in [
         ["-g", "-O0"],
         ["-g", "-O1"],
@@ -95,7 +95,7 @@ fn raw_memory_has_no_record() {
 }
 
 #[test]
-fn cpp_references_and_this_tell_type_and_field() {
+fn cpp_references_and_this_give_type_and_field() {
     for level in ["-O0", "-O2"] {
         let Some(program) = compile("stats.cc", &["-g", level]) else {
             return;
@@ -112,7 +112,7 @@ fn cpp_references_and_this_tell_type_and_field() {
 }
 
 #[test]
-fn rust_references_boxes_and_slices_tell_type_and_field() {
+fn rust_references_boxes_and_slices_give_type_and_field() {
     // Unoptimised, the checks before the store end in panics that never return.
     let Some(program) = compile("slots.rs", &["-g", "-C", "opt-level=0"]) else {
         return;
@@ -135,7 +135,7 @@ fn no_debug_information_no_type() {
 }
 
 #[test]
-fn an_allocation_has_the_type_of_the_pointer_that_takes_it() {
+fn allocation_has_the_type_of_the_pointer_that_receives_it() {
     for level in ["-O0", "-O1", "-O2"] {
         let Some(program) = compile("counters.c", &["-g", level]) else {
             return;
@@ -167,7 +167,7 @@ fn an_allocation_has_the_type_of_the_pointer_that_takes_it() {
 }
 
 #[test]
-fn a_container_s_allocator_tells_the_element() {
+fn allocator_of_a_container_gives_the_element_type() {
     let Some(program) = compile("stats.cc", &["-g", "-O0"]) else {
         return;
     };

@@ -11,7 +11,7 @@ use sunder_access::{Address, CodeAddress, Mappings, Span, ThreadId};
 use sunder_objects::{HeapBlock, NameOptions, Names, ObjectContext, ObjectKind, ThreadPointer};
 
 /// The output of a thread, with the addresses of its variables.
-struct Told {
+struct Printed {
     pointer: ThreadPointer,
     hidden: Address,
     shown: Address,
@@ -23,7 +23,7 @@ struct Running {
     child: Child,
     memory: File,
     mappings: Mappings,
-    threads: Vec<Told>,
+    threads: Vec<Printed>,
     _folder: tempfile::TempDir,
 }
 
@@ -98,7 +98,7 @@ fn listen(mut child: Child, folder: tempfile::TempDir) -> Running {
             let thread = ThreadId(parts.next().and_then(|n| n.parse().ok()).expect("number"));
             let mut next = || Address(parts.next().and_then(hex).expect("address"));
             let fs_base = next();
-            threads.push(Told {
+            threads.push(Printed {
                 pointer: ThreadPointer { thread, fs_base },
                 hidden: next(),
                 shown: next(),
@@ -193,7 +193,7 @@ fn thread_locals_of_libraries_are_found_in_each_thread() {
 }
 
 #[test]
-fn what_was_not_asked_of_the_process_has_no_name() {
+fn unread_thread_local_blocks_have_no_name() {
     for late in [false, true] {
         let Some(running) = run("gcc", &["-g"], late) else {
             return;
@@ -227,7 +227,7 @@ fn a_linked_library_is_at_one_distance_in_threads_that_were_not_asked() {
 }
 
 #[test]
-fn one_thread_alone_tells_of_no_other() {
+fn blocks_of_one_thread_are_not_assumed_for_others() {
     let Some(running) = run("gcc", &["-g"], false) else {
         return;
     };

@@ -3,7 +3,7 @@
 //! decoder must not look back beyond such an entry. An entry too many only costs it accesses; a
 //! missing one would make it claim instructions that were not executed. So doubt adds entries.
 
-use super::image::Image;
+use super::segments::Segments;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
 
 /// A stretch of code.
@@ -64,7 +64,12 @@ fn is_inside_a_function(target: u64, functions: &[(u64, u64)]) -> bool {
 
 /// Adds the targets of the jump tables that the function at `start` names.
 /// False if it has indirect jumps without a table.
-pub(super) fn jump_tables(bytes: &[u8], start: u64, image: &Image, out: &mut Vec<u64>) -> bool {
+pub(super) fn jump_tables(
+    bytes: &[u8],
+    start: u64,
+    segments: &Segments,
+    out: &mut Vec<u64>,
+) -> bool {
     if !may_jump_indirectly(bytes) {
         return true;
     }
@@ -92,7 +97,7 @@ pub(super) fn jump_tables(bytes: &[u8], start: u64, image: &Image, out: &mut Vec
     let mut tables = 0;
     for (base, kind) in bases {
         let before = out.len();
-        table(base, kind, start..end, image, out);
+        table(base, kind, start..end, segments, out);
         tables += usize::from(out.len() > before);
     }
     tables >= jumps
@@ -120,10 +125,10 @@ fn table(
     base: u64,
     kind: Table,
     function: std::ops::Range<u64>,
-    image: &Image,
+    segments: &Segments,
     out: &mut Vec<u64>,
 ) {
-    let Some(segment) = image.segment_of(base).filter(|segment| !segment.execute) else {
+    let Some(segment) = segments.at(base).filter(|segment| !segment.execute) else {
         return;
     };
     let room = segment.len - (base - segment.address);
@@ -131,7 +136,7 @@ fn table(
         Table::Distances => 4,
         Table::Addresses => 8,
     };
-    let Some(bytes) = image.read(base, room.min(LONGEST_TABLE * size)) else {
+    let Some(bytes) = segments.read(base, room.min(LONGEST_TABLE * size)) else {
         return;
     };
     for entry in bytes.chunks_exact(size as usize) {
@@ -140,10 +145,7 @@ fn table(
             [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
             _ => return,
         };
-        if !image
-            .segment_of(target)
-            .is_some_and(|segment| segment.execute)
-        {
+        if !segments.at(target).is_some_and(|segment| segment.execute) {
             return;
         }
         if function.contains(&target) {

@@ -2,10 +2,10 @@
 //! symbols and, in stripped files, by its unwind tables.
 
 use super::entries::{self, Text};
+use super::segments::{Data, Segment, Segments};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, elf};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 /// Larger functions are treated like unknown code: it is not worth decoding them as a whole for
@@ -17,15 +17,6 @@ const UNBOUND_BYTES: u64 = 1024;
 
 /// Code above this size is not searched for jumps between functions.
 const LARGEST_TEXT: u64 = 64 << 20;
-
-/// A loadable segment.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Segment {
-    pub address: u64,
-    pub file_offset: u64,
-    pub len: u64,
-    pub execute: bool,
-}
 
 /// Code of an image, by its offset in the file.
 #[derive(Debug)]
@@ -41,19 +32,12 @@ pub(super) struct FunctionCode {
 /// An ELF file for x86-64.
 #[derive(Debug)]
 pub(super) struct Image {
-    data: Data,
-    segments: Vec<Segment>,
+    segments: Segments,
     /// Start and end addresses, ascending, not overlapping.
     functions: Vec<(u64, u64)>,
     /// Targets of jumps from one function into another, ascending. Computed when first needed;
     /// `None` if there is too much code to search.
     cross_jumps: OnceLock<Option<Vec<u64>>>,
-}
-
-#[derive(Debug)]
-enum Data {
-    File(File),
-    Memory(Vec<u8>),
 }
 
 impl Image {
@@ -62,22 +46,21 @@ impl Image {
     pub(super) fn from_file(file: File) -> Option<Self> {
         let cache = ReadCache::new(file);
         let (segments, functions) = parse(&cache)?;
-        Some(Self::new(
-            Data::File(cache.into_inner()),
-            segments,
-            functions,
-        ))
+        let data = Data::File(cache.into_inner());
+        Some(Self::new(Segments::new(data, segments), functions))
     }
 
     /// The same from bytes.
     pub(super) fn from_memory(bytes: Vec<u8>) -> Option<Self> {
         let (segments, functions) = parse(bytes.as_slice())?;
-        Some(Self::new(Data::Memory(bytes), segments, functions))
+        Some(Self::new(
+            Segments::new(Data::Memory(bytes), segments),
+            functions,
+        ))
     }
 
-    fn new(data: Data, segments: Vec<Segment>, functions: Vec<(u64, u64)>) -> Self {
+    const fn new(segments: Segments, functions: Vec<(u64, u64)>) -> Self {
         Self {
-            data,
             segments,
             functions,
             cross_jumps: OnceLock::new(),
@@ -87,7 +70,7 @@ impl Image {
     /// The function that holds the byte at `file_offset`, or at least some
     /// bytes from there on.
     pub(super) fn function_at(&self, file_offset: u64) -> Option<FunctionCode> {
-        let segment = self.segments.iter().find(|segment| {
+        let segment = self.segments.all().iter().find(|segment| {
             segment.execute
                 && file_offset >= segment.file_offset
                 && file_offset - segment.file_offset < segment.len
@@ -106,11 +89,12 @@ impl Image {
         let cross = self.cross_jumps();
         match (bounds, cross) {
             (Some((start, end)), Some(cross)) => {
-                let bytes = self.read(start, end - start)?;
+                let bytes = self.segments.read(start, end - start)?;
                 let from = cross.partition_point(|&target| target < start);
                 let to = cross.partition_point(|&target| target < end);
                 let mut entries: Vec<u64> = cross[from..to].to_vec();
-                let tables_known = entries::jump_tables(&bytes, start, self, &mut entries);
+                let tables_known =
+                    entries::jump_tables(&bytes, start, &self.segments, &mut entries);
                 Some(FunctionCode {
                     file_offset: start - segment.address + segment.file_offset,
                     bytes,
@@ -129,7 +113,7 @@ impl Image {
                     .min(next);
                 Some(FunctionCode {
                     file_offset,
-                    bytes: self.read(at, end - at)?,
+                    bytes: self.segments.read(at, end - at)?,
                     exact_start: false,
                     entries: Vec::new(),
                     tables_known: false,
@@ -140,19 +124,19 @@ impl Image {
 
     /// The same by an address of the file.
     pub(super) fn function_of(&self, address: u64) -> Option<FunctionCode> {
-        let segment = self.segment_of(address)?;
+        let segment = self.segments.at(address)?;
         self.function_at(address - segment.address + segment.file_offset)
     }
 
     fn cross_jumps(&self) -> Option<&[u64]> {
         let found = self.cross_jumps.get_or_init(|| {
-            let texts = self.segments.iter().filter(|segment| segment.execute);
+            let texts = self.segments.all().iter().filter(|segment| segment.execute);
             if texts.clone().map(|text| text.len).sum::<u64>() > LARGEST_TEXT {
                 return None;
             }
             let mut all = Vec::new();
             for segment in texts {
-                let bytes = self.read(segment.address, segment.len)?;
+                let bytes = self.segments.read(segment.address, segment.len)?;
                 let text = Text {
                     bytes: &bytes,
                     address: segment.address,
@@ -164,34 +148,6 @@ impl Image {
             Some(all)
         });
         found.as_deref()
-    }
-
-    /// Bytes at an address of the file; `None` if the file does not hold them (any more).
-    pub(super) fn read(&self, address: u64, len: u64) -> Option<Vec<u8>> {
-        let segment = self.segment_of(address)?;
-        let inside = address - segment.address;
-        if len > segment.len - inside {
-            return None;
-        }
-        let offset = segment.file_offset + inside;
-        match &self.data {
-            Data::File(file) => {
-                let mut bytes = vec![0; usize::try_from(len).ok()?];
-                file.read_exact_at(&mut bytes, offset).ok()?;
-                Some(bytes)
-            }
-            Data::Memory(bytes) => bytes
-                .get(offset as usize..)?
-                .get(..len as usize)
-                .map(<[u8]>::to_vec),
-        }
-    }
-
-    /// The segment with `address`, if its bytes there are in the file.
-    pub(super) fn segment_of(&self, address: u64) -> Option<&Segment> {
-        self.segments
-            .iter()
-            .find(|segment| address >= segment.address && address - segment.address < segment.len)
     }
 }
 

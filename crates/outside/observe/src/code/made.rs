@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_the_loop_only_what_follows_is_known() {
+    fn after_a_loop_only_the_code_that_follows_is_known() {
         let range = at(&code(BEFORE), 12);
         assert_eq!(
             (range.start, &range.bytes[..]),

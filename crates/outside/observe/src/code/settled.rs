@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_counts_from_when_it_was_first_read_as_it_is() {
+    fn age_of_a_page_counts_from_the_first_reading_of_its_contents() {
         let mut memory = vec![0x90u8; 3 * PAGE as usize];
         let process = ProcessId(std::process::id());
         let at = Address(memory.as_ptr() as u64 + PAGE);

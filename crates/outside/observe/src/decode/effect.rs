@@ -9,13 +9,13 @@ pub(super) type Register = u8;
 
 /// The registers whose values are known.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct KnownRegisters {
     values: [u64; 16],
     /// Bit `r`: the value of register `r` is known.
     known: u16,
 }
 
-impl Known {
+impl KnownRegisters {
     /// All registers of a sample.
     pub(super) const fn all(values: [u64; 16]) -> Self {
         Self {
@@ -148,7 +148,7 @@ const fn cut(value: u64, narrow: bool) -> u64 {
 impl Effect {
     /// Computes the registers after an instruction from those before it. `writes` are all
     /// registers that it may change.
-    pub(super) fn forward(self, writes: u16, known: &mut Known) {
+    pub(super) fn forward(self, writes: u16, known: &mut KnownRegisters) {
         if let Self::Swap { a, b } = self {
             let (old_a, old_b) = (known.get(a), known.get(b));
             known.set(a, old_b);
@@ -204,7 +204,7 @@ impl Effect {
     }
 
     /// The register that is computed, and its new value.
-    fn compute(self, known: &Known) -> Option<(Register, u64)> {
+    fn compute(self, known: &KnownRegisters) -> Option<(Register, u64)> {
         let get = |register| known.get(register);
         Some(match self {
             Self::Opaque | Self::Load { .. } | Self::Swap { .. } => return None,
@@ -252,7 +252,7 @@ impl Effect {
     }
 
     /// Computes the registers before an instruction from those after it.
-    pub(super) fn backward(self, writes: u16, known: &mut Known) {
+    pub(super) fn backward(self, writes: u16, known: &mut KnownRegisters) {
         if !self.can_be_undone() {
             known.forget(writes);
             return;
@@ -310,7 +310,7 @@ impl Effect {
 
     /// Solves `to = base + index * scale + displacement` for the base, or for an unscaled
     /// index, if the other one is known.
-    fn undo_sum(self, after: &Known, before: &mut Known) {
+    fn undo_sum(self, after: &KnownRegisters, before: &mut KnownRegisters) {
         let Self::Sum {
             to,
             base,
@@ -346,7 +346,7 @@ impl Effect {
 }
 
 /// The value of an index; zero if there is none, `None` if it is unknown.
-pub(super) fn scaled(index: Option<Index>, known: &Known) -> Option<u64> {
+pub(super) fn scaled(index: Option<Index>, known: &KnownRegisters) -> Option<u64> {
     match index {
         None => Some(0),
         Some(Index { register, scale }) => {

@@ -1,10 +1,10 @@
 //! A function that is decoded once: its instructions in order, with what the walks need to know
 //! about each.
 
-use super::CodeRange;
 use super::effect::{Effect, RBP, RSP};
 use super::instruction;
 use super::operand::{self, Operand, Operands, Site};
+use super::range::CodeRange;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use sunder_x86::Manual;
 

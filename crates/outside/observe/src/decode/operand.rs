@@ -3,7 +3,7 @@
 //! those of push, pop, call and ret to the stack, gathers, scatters, masked vectors and saved
 //! states.
 
-use super::effect::{Index, Known, RBP, RSP, Register, scaled};
+use super::effect::{Index, KnownRegisters, RBP, RSP, Register, scaled};
 use sunder_access::{Address, Kind};
 use sunder_x86::register::RCX;
 use sunder_x86::{Access, Certainty, Does, Reach, Role};
@@ -45,7 +45,7 @@ pub(super) enum Touch {
 
 impl Operand {
     /// The memory that it accesses, from the registers before the instruction.
-    pub(super) fn touch(&self, before: &Known) -> Touch {
+    pub(super) fn touch(&self, before: &KnownRegisters) -> Touch {
         if self.repeated {
             match before.get(RCX) {
                 Some(0) => return Touch::Nothing,
@@ -84,7 +84,7 @@ impl Operand {
         })
     }
 
-    fn address(&self, before: &Known) -> Option<Address> {
+    fn address(&self, before: &KnownRegisters) -> Option<Address> {
         let base = match self.base {
             Some(base) => before.get(base)?,
             None => 0,

@@ -7,10 +7,10 @@
 //! overlap it. A store that certainly overlaps it disproves the assumption. The loaded
 //! register's value does not depend on later stores.
 
-use super::effect::{Effect, Index, Known, RSP, Register, scaled};
+use super::decoded::{Decoded, Slot, WINDOW};
+use super::effect::{Effect, Index, KnownRegisters, RSP, Register, scaled};
 use super::function::{Function, Step};
 use super::operand::{Operand, Touch};
-use super::{Decoded, Slot, WINDOW};
 use std::cmp::Ordering;
 use sunder_access::{Address, Span};
 
@@ -50,7 +50,7 @@ impl Pointers {
     }
 
     /// Applies the effect of `step`. `known` are the registers before it.
-    fn forward(&mut self, step: &Step, loaded: Option<Address>, known: &Known) {
+    fn forward(&mut self, step: &Step, loaded: Option<Address>, known: &KnownRegisters) {
         let (to, slot) = match step.effect {
             Effect::Swap { a, b } => {
                 let (old_a, old_b) = (self.get(a), self.get(b));
@@ -110,7 +110,7 @@ impl Pointers {
         base: Option<Register>,
         index: Option<Index>,
         displacement: u64,
-        known: &Known,
+        known: &KnownRegisters,
     ) -> Option<Slot> {
         if let Some(slot) = base.filter(|&b| known.get(b).is_none()) {
             let index = scaled(index, known)?;
@@ -140,7 +140,7 @@ pub(super) fn assign(function: &Function, window: Window, general: &[u64; 16], o
     let ahead = window.sampled - window.start;
     let unchanged = unchanged(&steps[..ahead]);
     let mut pass = Pass {
-        known: Known::nothing(),
+        known: KnownRegisters::nothing(),
         pointers: Pointers::default(),
         named: false,
         out,
@@ -154,7 +154,7 @@ pub(super) fn assign(function: &Function, window: Window, general: &[u64; 16], o
                 pass.known.learn(unchanged[position] & !learned, general);
                 learned = unchanged[position];
             }
-            Ordering::Equal => pass.known = Known::all(*general),
+            Ordering::Equal => pass.known = KnownRegisters::all(*general),
             Ordering::Greater => {}
         }
         let is_past = window.start + position > window.last;
@@ -180,7 +180,7 @@ fn unchanged(steps: &[Step]) -> [u16; WINDOW] {
 }
 
 struct Pass<'a> {
-    known: Known,
+    known: KnownRegisters,
     pointers: Pointers,
     /// Whether a slot was named that a store could still disprove.
     named: bool,

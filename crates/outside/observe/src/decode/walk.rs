@@ -1,9 +1,9 @@
 //! Computes addresses from the registers of a sample, forward and backward.
 
-use super::effect::Known;
+use super::decoded::{Decoded, NearAccess, WINDOW};
+use super::effect::KnownRegisters;
 use super::function::{Function, Step};
 use super::operand::Touch;
-use super::{Decoded, NearAccess, WINDOW};
 use crate::RawSample;
 use std::ops::RangeInclusive;
 use sunder_access::{Access, CodeAddress, Provenance};
@@ -16,7 +16,7 @@ pub(super) fn forward(
     sample: &RawSample,
     out: &mut Decoded,
 ) -> Option<RangeInclusive<usize>> {
-    let mut known = Known::all(sample.registers.general);
+    let mut known = KnownRegisters::all(sample.registers.general);
     let steps = function.steps.iter().skip(index).take(WINDOW);
     let (mut first, mut last) = (None, None);
     for (step, distance) in steps.zip(0..) {
@@ -49,7 +49,7 @@ pub(super) fn backward(
     if function.entries_unknown {
         return None;
     }
-    let mut known = Known::all(sample.registers.general);
+    let mut known = KnownRegisters::all(sample.registers.general);
     let (mut first, mut last) = (None, None);
     for back in 1..=WINDOW.min(index) {
         let later = &function.steps[index + 1 - back];
@@ -75,7 +75,7 @@ fn emit(
     function: &Function,
     step: &Step,
     distance: i32,
-    before: &Known,
+    before: &KnownRegisters,
     sample: &RawSample,
     out: &mut Decoded,
 ) -> bool {

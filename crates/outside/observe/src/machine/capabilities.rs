@@ -3,8 +3,9 @@
 //! `doctor` prints these, and the choice of an observer depends on them. Every probe really makes
 //! the call, because settings may promise what seccomp filters, hypervisors and sandboxes refuse.
 
-use super::perf_event::{self, Attr, PerfEvent, Where, sample};
-use crate::perf::{PerfRefusal, paranoid_level};
+use crate::perf_event::{
+    Attr, EventTarget, PerfEvent, PerfRefusal, USER_REGISTERS, kernel, paranoid_level,
+};
 use crate::pmu;
 use crate::proc::{Fields, Folder};
 use std::fs;
@@ -123,13 +124,16 @@ fn refused(what: &str, error: &io::Error) -> Capability {
 
 /// [`Capabilities::user_registers`] alone.
 pub fn probe_user_registers() -> Capability {
-    probe_clock(sample::REGS_USER)
+    probe_clock(kernel::PERF_SAMPLE_REGS_USER)
 }
 
 /// The event of [`probe_user_registers`], without any text. The first perf event on a machine
 /// takes long to open.
 pub(crate) fn open_clock() -> io::Result<PerfEvent> {
-    PerfEvent::open(&clock(sample::REGS_USER), Where::Thread(0))
+    PerfEvent::open(
+        &clock(kernel::PERF_SAMPLE_REGS_USER),
+        EventTarget::Thread(0),
+    )
 }
 
 /// Whether the kernel would open such an event, without the delay of opening one. It is asked for a
@@ -137,35 +141,42 @@ pub(crate) fn open_clock() -> io::Result<PerfEvent> {
 pub(crate) fn may_sample() -> bool {
     /// Above the highest number that the kernel gives (`PID_MAX_LIMIT`, 2^22).
     const NO_SUCH_THREAD: u32 = 1 << 30;
-    let opened = PerfEvent::open(&clock(sample::REGS_USER), Where::Thread(NO_SUCH_THREAD));
+    let opened = PerfEvent::open(
+        &clock(kernel::PERF_SAMPLE_REGS_USER),
+        EventTarget::Thread(NO_SUCH_THREAD),
+    );
     opened.is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
 }
 
-fn clock(more: u64) -> Attr {
-    let mut attr = Attr::new(perf_event::TYPE_SOFTWARE, perf_event::SW_CPU_CLOCK);
+fn clock(more: u32) -> Attr {
+    let mut attr = Attr::software(kernel::PERF_COUNT_SW_CPU_CLOCK);
     attr.sample_period = 1_000_000;
-    attr.sample_type = sample::IP | sample::TID | sample::TIME | more;
-    if more & sample::REGS_USER != 0 {
-        attr.sample_regs_user = perf_event::USER_REGISTERS;
+    let fields = kernel::PERF_SAMPLE_IP | kernel::PERF_SAMPLE_TID | kernel::PERF_SAMPLE_TIME;
+    attr.sample_type = (fields | more).into();
+    if more & kernel::PERF_SAMPLE_REGS_USER != 0 {
+        attr.sample_regs_user = USER_REGISTERS;
     }
     attr
 }
 
-fn probe_clock(more: u64) -> Capability {
-    let what = if more & sample::REGS_USER == 0 {
+fn probe_clock(more: u32) -> Capability {
+    let what = if more & kernel::PERF_SAMPLE_REGS_USER == 0 {
         "cpu-clock samples"
     } else {
         "cpu-clock samples with user registers"
     };
-    match PerfEvent::open(&clock(more), Where::Thread(0)) {
+    match PerfEvent::open(&clock(more), EventTarget::Thread(0)) {
         Ok(_) => Capability::yes(what),
         Err(error) => refused(what, &error),
     }
 }
 
 fn probe_cycles() -> Capability {
-    let attr = Attr::new(perf_event::TYPE_HARDWARE, perf_event::HW_CPU_CYCLES);
-    match PerfEvent::open(&attr, Where::Thread(0)) {
+    let attr = Attr::new(
+        kernel::PERF_TYPE_HARDWARE,
+        kernel::PERF_COUNT_HW_CPU_CYCLES.into(),
+    );
+    match PerfEvent::open(&attr, EventTarget::Thread(0)) {
         Ok(_) => Capability::yes("hardware cycle counter"),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Capability::no(
             "hardware cycle counter: this machine has no PMU, or its hypervisor hides it",
@@ -190,7 +201,10 @@ fn probe_watchpoints() -> (Capability, u32) {
     let mut events = Vec::new();
     let mut error = None;
     for _ in 0..TRIES {
-        match PerfEvent::open(&breakpoint(WATCHED.as_ptr() as u64), Where::Thread(0)) {
+        match PerfEvent::open(
+            &Attr::breakpoint(WATCHED.as_ptr() as u64),
+            EventTarget::Thread(0),
+        ) {
             Ok(event) => events.push(event),
             Err(refused) => {
                 error = Some(refused);
@@ -223,18 +237,6 @@ fn probe_watchpoints() -> (Capability, u32) {
         }
         Err(error) => (refused("hardware watchpoints", &error), 0),
     }
-}
-
-/// A counting breakpoint on reads and writes of the 8 bytes at `address`.
-pub(crate) const fn breakpoint(address: u64) -> Attr {
-    /// `HW_BREAKPOINT_R | HW_BREAKPOINT_W`; x86 cannot trap on reads alone.
-    const READ_WRITE: u32 = 3;
-    let mut attr = Attr::new(perf_event::TYPE_BREAKPOINT, 0);
-    attr.bp_type = READ_WRITE;
-    attr.config1 = address;
-    attr.config2 = 8;
-    attr.sample_period = 1;
-    attr
 }
 
 /// Opens the memory events that the kernel describes:
@@ -334,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_an_event_says_so_and_offers_no_remedy() {
+    fn missing_event_has_a_reason_and_no_remedy() {
         let enoent = io::Error::from_raw_os_error(libc::ENODEV);
         let told = refused("hardware cycle counter", &enoent);
         assert!(!told.available && told.remedy.is_none());
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_has_a_reason_and_what_is_there_needs_no_remedy() {
+    fn missing_capabilities_have_reasons_and_available_ones_no_remedy() {
         let found = Capabilities::probe();
         let all = [
             &found.software_events,

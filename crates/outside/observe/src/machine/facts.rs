@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_tells_nothing_still_has_a_line() {
+    fn unknown_machine_has_the_usual_line_size() {
         let nowhere = Path::new("/nonexistent");
         let machine = Machine::read_from(nowhere, nowhere, None);
         assert!(machine.line.bytes() >= 32);

@@ -6,6 +6,7 @@
 //! throttled cgroup), only the time limit is lost.
 
 use super::Cpu;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -199,15 +200,14 @@ fn wait_for(line: &Line, value: u64, deadline: Instant) -> bool {
 
 /// Binds the calling thread to one CPU.
 fn pin(cpu: u32) -> bool {
-    // SAFETY: `cpu_set_t` is an array of integers; all zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    if cpu as usize >= 8 * size_of_val(&set) {
+    let cpu = cpu as usize;
+    if cpu >= CpuSet::MAX_CPU {
         return false;
     }
-    // SAFETY: `cpu` is below the number of bits in the set.
-    unsafe { libc::CPU_SET(cpu as usize, &mut set) };
-    // SAFETY: reads a set of the given size; 0 is the calling thread.
-    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) == 0 }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    // `None` is the calling thread.
+    sched_setaffinity(None, &set).is_ok()
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {

@@ -3,8 +3,8 @@
 //! while the target is being started; as long as it stays open, further events take
 //! microseconds.
 
-use crate::machine::perf_event::PerfEvent;
 use crate::machine::{may_sample, open_clock};
+use crate::perf_event::PerfEvent;
 use std::io;
 use std::thread::{Builder, JoinHandle};
 

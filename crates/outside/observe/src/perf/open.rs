@@ -4,11 +4,8 @@
 //! inherited already, while enabling and disabling does.
 
 use super::plan::{FrequencyPlan, period_ns};
-use super::record::SAMPLE_TYPE;
-use super::ring::Ring;
-use crate::machine::perf_event::{
-    Attr, PerfEvent, SW_CPU_CLOCK, SW_DUMMY, TYPE_SOFTWARE, USER_REGISTERS, Where, flag,
-};
+use super::record::LAYOUT;
+use crate::perf_event::{Attr, EventTarget, PAGE, PerfEvent, Ring, kernel};
 use crate::{ObserveError, PerfRefusal};
 use std::io;
 use std::time::Duration;
@@ -99,28 +96,28 @@ impl Recipe {
 
     fn attributes(&self, set: usize) -> Attr {
         let samples = self.sets() == 1 || set > 0;
-        let config = if samples { SW_CPU_CLOCK } else { SW_DUMMY };
-        let mut attr = Attr::new(TYPE_SOFTWARE, config);
-        attr.sample_type = SAMPLE_TYPE;
-        attr.sample_regs_user = USER_REGISTERS;
-        attr.flags |= flag::INHERIT | flag::SAMPLE_ID_ALL | flag::WATERMARK;
-        if self.inherit_thread {
-            attr.flags |= flag::INHERIT_THREAD;
-        }
-        attr.wakeup = (RING_PAGES * super::ring::PAGE / 4) as u32;
+        let mut attr = Attr::software(if samples {
+            kernel::PERF_COUNT_SW_CPU_CLOCK
+        } else {
+            kernel::PERF_COUNT_SW_DUMMY
+        });
+        attr.sample_type = LAYOUT.sample_type;
+        attr.sample_regs_user = LAYOUT.user_registers;
+        attr.set_inherit(1);
+        attr.set_inherit_thread(self.inherit_thread.into());
+        attr.set_sample_id_all(1);
+        attr.set_watermark(1);
+        attr.wakeup_watermark = (RING_PAGES * PAGE / 4) as u32;
         if samples {
             let hz = self.frequencies[set.saturating_sub(1)];
             attr.sample_period = period_ns(hz);
         }
         if set == 0 {
-            attr.flags |= flag::MMAP | flag::MMAP2 | flag::COMM | flag::COMM_EXEC | flag::TASK;
+            attr.report_tasks();
         }
         let at_once = !samples || (set == self.first && !self.on_exec);
-        if at_once {
-            attr.flags &= !flag::DISABLED;
-        } else if set == self.first {
-            attr.flags |= flag::ENABLE_ON_EXEC;
-        }
+        attr.set_disabled((!at_once).into());
+        attr.set_enable_on_exec((!at_once && set == self.first).into());
         attr
     }
 
@@ -148,7 +145,7 @@ impl Recipe {
     }
 
     fn open_one(&mut self, set: usize, thread: ThreadId, cpu: u32) -> io::Result<PerfEvent> {
-        let place = Where::ThreadOnCpu(thread.0, cpu);
+        let place = EventTarget::ThreadOnCpu(thread.0, cpu);
         let opened = PerfEvent::open(&self.attributes(set), place);
         match opened {
             Err(error) if self.inherit_thread && error.raw_os_error() == Some(libc::EINVAL) => {

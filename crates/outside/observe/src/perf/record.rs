@@ -1,30 +1,25 @@
-//! Parses the bytes of the ring into events. Knows the layout of the records that the sampler
-//! requests. A record with another layout is left out and counted, never trusted.
+//! Parses the bytes of the ring into events. A record with another layout than the sampler requests
+//! is left out and counted, never trusted.
 
-use crate::machine::perf_event::{USER_REGISTERS, sample};
-use crate::{Event, RawSample, Registers};
-use sunder_access::{Address, CodeAddress, Mapping, ProcessId, Span, ThreadId, Time};
+use crate::perf_event::{
+    Inodes, Record, Records, Sample, SampleLayout, USER_REGISTERS, event_of, kernel,
+};
+use crate::{Event, RawSample};
+use sunder_access::{ProcessId, ThreadId, Time};
 
 /// The fields of each sample. With `sample_id_all`, all other records end with thread, time and
 /// CPU, too.
-pub(super) const SAMPLE_TYPE: u64 =
-    sample::IP | sample::TID | sample::TIME | sample::CPU | sample::PERIOD | sample::REGS_USER;
-
-/// Bytes of the `sample_id` after a record that is no sample: thread, time, CPU.
-const TRAILER: usize = 24;
-
-/// `perf_event_header`: type, misc, size.
-const HEADER: usize = 8;
-
-/// `PERF_RECORD_MISC_COMM_EXEC`.
-const MISC_COMM_EXEC: u16 = 1 << 13;
-
-/// `PERF_SAMPLE_REGS_ABI_64`; 0 means no user registers, 1 a 32-bit program.
-const ABI_64: u64 = 2;
-
-/// By its number in `asm/perf_regs.h`, the x86-64 encoding number of a general
-/// register: ax bx cx dx si di bp sp.
-const ENCODING: [usize; 8] = [0, 3, 1, 2, 6, 7, 5, 4];
+pub(super) const LAYOUT: SampleLayout = SampleLayout {
+    sample_type: (kernel::PERF_SAMPLE_IP
+        | kernel::PERF_SAMPLE_TID
+        | kernel::PERF_SAMPLE_TIME
+        | kernel::PERF_SAMPLE_CPU
+        | kernel::PERF_SAMPLE_PERIOD
+        | kernel::PERF_SAMPLE_REGS_USER) as u64,
+    read_format: 0,
+    branch_sample_type: 0,
+    user_registers: USER_REGISTERS,
+};
 
 /// The parsed records of a part of the ring.
 #[derive(Debug, Default)]
@@ -35,200 +30,61 @@ pub(super) struct Parsed {
     pub without_registers: u64,
     /// Records that are not laid out as they must be.
     pub malformed: u64,
+    inodes: Inodes,
 }
 
 /// Parses all records in `bytes` and appends them to `out`.
-pub(super) fn parse(mut bytes: &[u8], out: &mut Parsed) {
-    while let Some(header) = bytes.get(..HEADER) {
-        let kind = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
-        let misc = u16::from_le_bytes([header[4], header[5]]);
-        let size = usize::from(u16::from_le_bytes([header[6], header[7]]));
-        let Some(body) = bytes.get(HEADER..size) else {
-            out.malformed += 1;
-            return;
-        };
-        bytes = &bytes[size..];
-        if one(kind, misc, body, out).is_none() {
+pub(super) fn parse(bytes: &[u8], out: &mut Parsed) {
+    let mut records = Records::new(bytes);
+    for record in &mut records {
+        if one(&record, out).is_none() {
             out.malformed += 1;
         }
     }
+    out.malformed += u64::from(!records.rest().is_empty());
 }
 
 /// One record; `None` if it is too short for its kind.
-fn one(kind: u32, misc: u16, body: &[u8], out: &mut Parsed) -> Option<()> {
-    match kind {
-        2 => lost(body, out),
-        3 => comm(misc, body, out),
-        4 => task(body, false, out),
-        7 => task(body, true, out),
-        9 => user_sample(body, out),
-        10 => mmap2(body, out),
-        // Throttling, and records that newer kernels add, are not needed.
-        _ => Some(()),
-    }
-}
-
-fn user_sample(body: &[u8], out: &mut Parsed) -> Option<()> {
-    let mut fields = Fields(body);
-    let ip = fields.u64()?;
-    let process = ProcessId(fields.u32()?);
-    let thread = ThreadId(fields.u32()?);
-    let time = Time(fields.u64()?);
-    let cpu = fields.u32()?;
-    let _reserved = fields.u32()?;
-    let period_ns = fields.u64()?;
-    if fields.u64()? != ABI_64 {
-        out.without_registers += 1;
+fn one(record: &Record<'_>, out: &mut Parsed) -> Option<()> {
+    if record.kind == kernel::PERF_RECORD_SAMPLE {
+        match raw_sample(&LAYOUT.parse(record.body)?) {
+            Some(sample) => out.events.push((sample.time, Event::Sample(sample))),
+            None => out.without_registers += 1,
+        }
         return Some(());
     }
-    let mut general = [0; 16];
-    for number in ENCODING {
-        general[number] = fields.u64()?;
+    let trailer = LAYOUT.trailer_time(record.body).map(Time);
+    let event = event_of(record, trailer.unwrap_or_default(), &mut out.inodes);
+    if let Some(event) = event.ok()? {
+        out.events.push((event.time().or(trailer)?, event));
     }
-    let user_ip = fields.u64()?;
-    for register in &mut general[8..] {
-        *register = fields.u64()?;
-    }
-    // With `exclude_kernel` the clock samples user mode only, where both are the same. If they
-    // differ, the registers are those of the entry into the kernel, and `user_ip` is the address
-    // after the call.
-    if ip != user_ip {
-        out.without_registers += 1;
-        return Some(());
-    }
-    let sample = RawSample {
-        time,
-        process,
-        thread,
-        cpu,
-        period_ns,
-        registers: Registers {
-            general,
-            ip: CodeAddress(ip),
-        },
-    };
-    out.events.push((time, Event::Sample(sample)));
     Some(())
 }
 
-fn mmap2(body: &[u8], out: &mut Parsed) -> Option<()> {
-    let (body, time) = split_trailer(body)?;
-    let mut fields = Fields(body);
-    let process = ProcessId(fields.u32()?);
-    let _thread = fields.u32()?;
-    let (start, len, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
-    let _device = fields.u64()?;
-    let inode = fields.u64()?;
-    let _generation = fields.u64()?;
-    let (protection, flags) = (fields.u32()? as i32, fields.u32()? as i32);
-    let path = match fields.text() {
-        anonymous if anonymous == "//anon" => String::new(),
-        path => path,
-    };
-    let mapping = Mapping {
-        span: Span::new(Address(start), len),
-        file_offset,
-        path,
-        inode,
-        read: protection & libc::PROT_READ != 0,
-        write: protection & libc::PROT_WRITE != 0,
-        execute: protection & libc::PROT_EXEC != 0,
-        shared: flags & libc::MAP_SHARED != 0,
-    };
-    let event = Event::Map {
-        process,
-        time,
-        mapping,
-    };
-    out.events.push((time, event));
-    Some(())
+/// `None` without the registers of 64-bit user code.
+fn raw_sample(sample: &Sample) -> Option<RawSample> {
+    // With `exclude_kernel` the clock samples user mode only, where both addresses are the same. If
+    // they differ, the registers are those of the entry into the kernel, and their instruction
+    // pointer is the address after the call.
+    let registers = sample
+        .registers
+        .filter(|user| Some(user.ip.0) == sample.ip)?;
+    Some(RawSample {
+        time: Time(sample.time?),
+        process: ProcessId(sample.process?),
+        thread: ThreadId(sample.thread?),
+        cpu: sample.cpu?,
+        period_ns: sample.period?,
+        registers,
+    })
 }
-
-fn comm(misc: u16, body: &[u8], out: &mut Parsed) -> Option<()> {
-    let (body, time) = split_trailer(body)?;
-    let mut fields = Fields(body);
-    let event = Event::ThreadName {
-        process: ProcessId(fields.u32()?),
-        thread: ThreadId(fields.u32()?),
-        time,
-        name: fields.text(),
-        exec: misc & MISC_COMM_EXEC != 0,
-    };
-    out.events.push((time, event));
-    Some(())
-}
-
-fn task(body: &[u8], start: bool, out: &mut Parsed) -> Option<()> {
-    let mut fields = Fields(body);
-    let process = ProcessId(fields.u32()?);
-    let parent = ProcessId(fields.u32()?);
-    let thread = ThreadId(fields.u32()?);
-    let _creator = fields.u32()?;
-    let time = Time(fields.u64()?);
-    let event = if start {
-        Event::ThreadStart {
-            process,
-            parent,
-            thread,
-            time,
-        }
-    } else {
-        Event::ThreadEnd {
-            process,
-            thread,
-            time,
-        }
-    };
-    out.events.push((time, event));
-    Some(())
-}
-
-fn lost(body: &[u8], out: &mut Parsed) -> Option<()> {
-    let (body, time) = split_trailer(body)?;
-    let mut fields = Fields(body);
-    let _event = fields.u64()?;
-    out.events.push((time, Event::Lost(fields.u64()?)));
-    Some(())
-}
-
-/// Separates the `sample_id` from a record and reads its time.
-fn split_trailer(body: &[u8]) -> Option<(&[u8], Time)> {
-    let (record, trailer) = body.split_at_checked(body.len().checked_sub(TRAILER)?)?;
-    let mut fields = Fields(trailer);
-    let _task = fields.u64()?;
-    Some((record, Time(fields.u64()?)))
-}
-
-/// Reads little-endian fields from the front.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn u32(&mut self) -> Option<u32> {
-        let (field, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u32::from_le_bytes(*field))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        let (field, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*field))
-    }
-
-    /// Text up to the first zero byte or the end.
-    fn text(&self) -> String {
-        let end = self.0.iter().position(|&byte| byte == 0);
-        String::from_utf8_lossy(&self.0[..end.unwrap_or(self.0.len())]).into_owned()
-    }
-}
-
-/// The registers of the samples are those that `ENCODING` and the order of
-/// `user_sample` read.
-const _: () = assert!(USER_REGISTERS == 0x1ff | 0xff << 16);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sunder_access::{Address, CodeAddress, Span};
+
+    const ABI_64: u64 = 2;
 
     fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
         let mut bytes = kind.to_le_bytes().to_vec();

@@ -4,12 +4,11 @@
 use super::open::{Recipe, TaskEvents};
 use super::plan::{FrequencyPlan, Phase};
 use super::record::{self, Parsed};
-use super::ring::Ring;
 use crate::clock::monotonic_now;
-use crate::machine::perf_event::PerfEvent;
+use crate::perf_event::{Ring, poll};
 use crate::{Event, ObserveError, PerfRefusal, proc};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashSet;
-use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId, Time};
@@ -378,14 +377,14 @@ impl PerfSampler {
         let deadline = Instant::now() + timeout;
         while let Some(task) = self.tasks.get(self.watched) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let (mut ready, mut ended) = (false, false);
-            for answer in poll(&task.sets[0], left)? {
-                ready |= answer & libc::POLLIN != 0;
-                ended |= answer & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
-            }
-            if ended {
+            let polled =
+                poll(task.sets[0].iter(), left).map_err(|source| ObserveError::System {
+                    doing: "wait for samples",
+                    source,
+                })?;
+            if polled.ended {
                 self.watched += 1;
-            } else if ready {
+            } else if polled.ready {
                 return Ok(Wait::Ready);
             } else {
                 return Ok(Wait::TimedOut);
@@ -397,40 +396,7 @@ impl PerfSampler {
 
 /// Whether an event belongs to `process`, or to the observer itself.
 fn concerns(event: &Event, only: ProcessId) -> bool {
-    match event {
-        Event::Sample(sample) => sample.process == only,
-        Event::Access { process, .. }
-        | Event::Map { process, .. }
-        | Event::ThreadStart { process, .. }
-        | Event::ThreadName { process, .. }
-        | Event::ThreadEnd { process, .. } => *process == only,
-        Event::Lost(_) => true,
-    }
-}
-
-/// The answer of `poll` for each event; empty if a signal interrupted it.
-fn poll(events: &[PerfEvent], timeout: Duration) -> Result<Vec<i16>, ObserveError> {
-    let mut asked: Vec<libc::pollfd> = events
-        .iter()
-        .map(|event| libc::pollfd {
-            fd: event.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        })
-        .collect();
-    let milliseconds = timeout.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
-    // SAFETY: `asked` is a valid array of that length.
-    let answer = unsafe { libc::poll(asked.as_mut_ptr(), asked.len() as u64, milliseconds) };
-    if answer < 0 {
-        let error = ObserveError::last_system("wait for samples");
-        if let ObserveError::System { source, .. } = &error
-            && source.kind() == std::io::ErrorKind::Interrupted
-        {
-            return Ok(Vec::new());
-        }
-        return Err(error);
-    }
-    Ok(asked.iter().map(|fd| fd.revents).collect())
+    event.process().is_none_or(|process| process == only)
 }
 
 /// The CPUs on which a thread can run.
@@ -442,20 +408,14 @@ fn online_cpus() -> Vec<u32> {
 /// How many more descriptors this process may open, after raising its soft
 /// limit to the hard one.
 fn descriptor_budget() -> usize {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
+    let limit = getrlimit(Resource::Nofile);
+    // Affects this process and its later children, never the observed process.
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
     };
-    // SAFETY: `limit` is valid. Raising the soft limit affects this process and its later children,
-    // never the observed process.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
-            return SPARE_DESCRIPTORS;
-        }
-        limit.rlim_cur = limit.rlim_max;
-        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
-    }
+    let _ = setrlimit(Resource::Nofile, raised);
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let used = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    (limit.rlim_cur as usize).saturating_sub(used + SPARE_DESCRIPTORS)
+    (limit as usize).saturating_sub(used + SPARE_DESCRIPTORS)
 }

@@ -1,29 +1,29 @@
 //! The PMU's description of a sampled memory access, `union perf_mem_data_src` of
 //! `linux/perf_event.h`, and the access made from it. For live PMU events and imported files; pure.
 
-use super::record::Sample;
+use crate::perf_event::{Sample, kernel};
 use sunder_access::{Access, Address, CodeAddress, Kind, ProcessId, Provenance, ThreadId, Time};
 
 /// One decoded `data_src`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataSource(pub u64);
 
-/// The values of `mem_lvl_num` that matter here.
-const LEVEL_NUMBER_RAM: u64 = 0x0d;
-
 impl DataSource {
-    const fn field(self, shift: u32, bits: u32) -> u64 {
-        self.0 >> shift & ((1 << bits) - 1)
+    /// The field that begins at bit `shift` and has `bits` bits.
+    const fn field(self, shift: u32, bits: u32) -> u32 {
+        (self.0 >> shift) as u32 & ((1 << bits) - 1)
     }
 
     /// The kind of the access; `None` for prefetches, instruction fetches, and if the PMU does not
     /// know it.
     pub const fn kind(self) -> Option<Kind> {
-        const LOAD: u64 = 0x02;
-        const STORE: u64 = 0x04;
-        let operation = self.field(0, 5);
+        use kernel::{PERF_MEM_OP_LOAD, PERF_MEM_OP_STORE};
+        let operation = self.field(kernel::PERF_MEM_OP_SHIFT, 5);
         let locked = self.is_locked();
-        match (operation & LOAD != 0, operation & STORE != 0) {
+        match (
+            operation & PERF_MEM_OP_LOAD != 0,
+            operation & PERF_MEM_OP_STORE != 0,
+        ) {
             (false, false) => None,
             // The PMU reports a locked instruction by its load or by its store.
             _ if locked => Some(Kind::Atomic),
@@ -35,30 +35,38 @@ impl DataSource {
 
     /// Whether the instruction was locked.
     pub const fn is_locked(self) -> bool {
-        const LOCKED: u64 = 0x02;
-        self.field(24, 2) & LOCKED != 0
+        self.field(kernel::PERF_MEM_LOCK_SHIFT, 2) & kernel::PERF_MEM_LOCK_LOCKED != 0
     }
 
     /// Whether the line came modified from another core's cache: `SNOOP_HITM`, or `SNOOPX_PEER`, by
     /// which newer kernels report a transfer between caches in an unknown state.
     pub const fn is_hitm(self) -> bool {
-        const HITM: u64 = 0x10;
-        const PEER: u64 = 0x02;
-        self.field(19, 5) & HITM != 0 || self.field(38, 2) & PEER != 0
+        let snoop = self.field(kernel::PERF_MEM_SNOOP_SHIFT, 5);
+        let extended = self.field(kernel::PERF_MEM_SNOOPX_SHIFT, 2);
+        snoop & kernel::PERF_MEM_SNOOP_HITM != 0 || extended & kernel::PERF_MEM_SNOOPX_PEER != 0
     }
 
     /// Whether the data came from memory, by either of the two encodings.
     pub const fn is_memory(self) -> bool {
-        /// `LVL_LOC_RAM`, `LVL_REM_RAM1`, `LVL_REM_RAM2`.
-        const RAM: u64 = 0x80 | 0x100 | 0x200;
-        self.field(5, 14) & RAM != 0 || self.field(33, 4) == LEVEL_NUMBER_RAM
+        const RAM: u32 = kernel::PERF_MEM_LVL_LOC_RAM
+            | kernel::PERF_MEM_LVL_REM_RAM1
+            | kernel::PERF_MEM_LVL_REM_RAM2;
+        self.level() & RAM != 0
+            || self.field(kernel::PERF_MEM_LVLNUM_SHIFT, 4) == kernel::PERF_MEM_LVLNUM_RAM
     }
 
     /// Whether the data came from another socket or node.
     pub const fn is_remote(self) -> bool {
-        /// `LVL_REM_RAM1`, `LVL_REM_RAM2`, `LVL_REM_CCE1`, `LVL_REM_CCE2`.
-        const REMOTE: u64 = 0x100 | 0x200 | 0x400 | 0x800;
-        self.field(5, 14) & REMOTE != 0 || self.field(37, 1) != 0
+        const REMOTE: u32 = kernel::PERF_MEM_LVL_REM_RAM1
+            | kernel::PERF_MEM_LVL_REM_RAM2
+            | kernel::PERF_MEM_LVL_REM_CCE1
+            | kernel::PERF_MEM_LVL_REM_CCE2;
+        self.level() & REMOTE != 0 || self.field(kernel::PERF_MEM_REMOTE_SHIFT, 1) != 0
+    }
+
+    /// The older of the two encodings of the level.
+    const fn level(self) -> u32 {
+        self.field(kernel::PERF_MEM_LVL_SHIFT, 14)
     }
 }
 
@@ -145,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn hitm_is_told_from_other_snoops() {
+    fn hitm_differs_from_other_snoops() {
         for (snoop, hitm) in [
             (0x01, false),
             (0x02, false),
@@ -205,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_instruction_tells_the_width() {
+    fn width_is_taken_from_the_instruction() {
         let (_, mut access, _) = access_of(&sample(0x8004, 0x02), 1).unwrap();
         // mov eax,[rdi]
         refine(&mut access, &[0x8b, 0x07]);

@@ -6,7 +6,7 @@
 //! Only reads files below given folders, so that tests can describe any machine.
 
 use super::sysfs::Pmu;
-use crate::machine::perf_event::Attr;
+use crate::perf_event::Attr;
 use std::fs;
 use std::path::Path;
 
@@ -222,7 +222,7 @@ mod tests {
         let found = made.discover();
         let seen: Vec<_> = found
             .iter()
-            .map(|e| (e.attr.kind, e.attr.config, e.attr.config1, e.hitm))
+            .map(|e| (e.attr.type_, e.attr.config, e.attr.config1, e.hitm))
             .collect();
         assert_eq!(
             seen,
@@ -263,7 +263,7 @@ mod tests {
         let found = made.discover();
         let seen: Vec<_> = found
             .iter()
-            .map(|e| (e.name.as_str(), e.attr.kind, e.cpus.as_ref().map(Vec::len)))
+            .map(|e| (e.name.as_str(), e.attr.type_, e.cpus.as_ref().map(Vec::len)))
             .collect();
         assert_eq!(
             seen,
@@ -284,7 +284,7 @@ mod tests {
         made.intel_pmu("cpu", 4);
         let found = made.discover();
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].attr.kind, found[0].attr.config), (11, 1 << 19));
+        assert_eq!((found[0].attr.type_, found[0].attr.config), (11, 1 << 19));
         assert!(!found[0].filters_kernel && found[0].precise == 0);
         made.write("sys/ibs_op/format/swfilt", "config2:0\n");
         let found = made.discover();

@@ -8,39 +8,34 @@
 
 use super::access_of;
 use super::events::{self, MemoryEvent};
-use super::record::{Fields, SampleLayout};
 use crate::clock::monotonic_now;
-use crate::import::{Record, records};
 use crate::machine::Machine;
-use crate::machine::perf_event::{Attr, PerfEvent, Where, flag, sample};
-use crate::perf::ring::Ring;
+use crate::perf_event::{
+    Attr, EventTarget, Fields, Inodes, PerfEvent, Record, Records, Ring, SampleLayout, event_of,
+    kernel, poll,
+};
 use crate::{Event, ObserveError, PerfRefusal, Wait, proc};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 use sunder_access::{ProcessId, ThreadId, Time};
 
-/// The fields of every sample. `IDENTIFIER` tells apart the events that share a ring; the trailer
-/// of other records has four of these fields.
+/// The fields of every sample. `IDENTIFIER` tells apart the events that share a ring.
 const LAYOUT: SampleLayout = SampleLayout {
-    sample_type: sample::IDENTIFIER
-        | sample::IP
-        | sample::TID
-        | sample::TIME
-        | sample::ADDR
-        | sample::CPU
-        | sample::PERIOD
-        | sample::WEIGHT
-        | sample::DATA_SRC,
+    sample_type: (kernel::PERF_SAMPLE_IDENTIFIER
+        | kernel::PERF_SAMPLE_IP
+        | kernel::PERF_SAMPLE_TID
+        | kernel::PERF_SAMPLE_TIME
+        | kernel::PERF_SAMPLE_ADDR
+        | kernel::PERF_SAMPLE_CPU
+        | kernel::PERF_SAMPLE_PERIOD
+        | kernel::PERF_SAMPLE_WEIGHT
+        | kernel::PERF_SAMPLE_DATA_SRC) as u64,
     read_format: 0,
     branch_sample_type: 0,
     user_registers: 0,
 };
-
-/// Offset of the time in the trailer of a record, from its end: time, CPU, identifier.
-const TRAILER_TIME: usize = 24;
 
 /// Records younger than this wait for the next drain: an older one may not have arrived in another
 /// CPU's ring yet.
@@ -76,7 +71,7 @@ pub struct PmuSampler {
     by_id: HashMap<u64, usize>,
     pending: Vec<(Time, Event)>,
     discarded: u64,
-    inodes: records::Inodes,
+    inodes: Inodes,
 }
 
 impl PmuSampler {
@@ -129,7 +124,7 @@ impl PmuSampler {
             by_id: HashMap::new(),
             pending: Vec::new(),
             discarded: 0,
-            inodes: records::Inodes::default(),
+            inodes: Inodes::default(),
         };
         if on_exec {
             sampler.add_thread(ThreadId(process.0), true)?;
@@ -169,7 +164,7 @@ impl PmuSampler {
     fn add_thread(&mut self, thread: ThreadId, on_exec: bool) -> Result<(), ObserveError> {
         for cpu in self.cpus.clone() {
             // The first event of each CPU reports mappings, names and threads for all events.
-            let mut start = Start {
+            let mut start = StartMode {
                 on_exec,
                 reports: true,
             };
@@ -178,7 +173,7 @@ impl PmuSampler {
                 if self.events[index].cpus.as_ref().is_some_and(elsewhere) {
                     continue;
                 }
-                let place = Where::ThreadOnCpu(thread.0, cpu);
+                let place = EventTarget::ThreadOnCpu(thread.0, cpu);
                 match self.open_event(index, place, start) {
                     Ok(opened) => self.keep(cpu, index, opened, start)?,
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
@@ -203,20 +198,27 @@ impl PmuSampler {
     }
 
     /// Opens one event with its leader, as precisely as the PMU can.
-    fn open_event(&mut self, index: usize, place: Where, start: Start) -> io::Result<Opened> {
+    fn open_event(
+        &mut self,
+        index: usize,
+        place: EventTarget,
+        start: StartMode,
+    ) -> io::Result<OpenedEvent> {
         let event = &self.events[index];
-        // A kernel before Linux 5.13 does not know `INHERIT_THREAD`; records of children are then
+        // A kernel before Linux 5.13 does not know `inherit_thread`; records of children are then
         // left out when they are read.
-        let inherit: &[u64] = if self.follow_children {
-            &[flag::INHERIT]
+        let threads_only: &[bool] = if self.follow_children {
+            &[false]
         } else {
-            &[flag::INHERIT | flag::INHERIT_THREAD, flag::INHERIT]
+            &[true, false]
         };
         let mut refused = io::ErrorKind::Unsupported.into();
         for precise in (event.precise.min(1)..=event.precise).rev() {
-            for flags in inherit {
-                let more = flags | u64::from(precise) << flag::PRECISE_SHIFT;
-                match open_pair(event, self.sampling(event, more, start), place) {
+            for &threads_only in threads_only {
+                let mut attr = self.sampling(event, start);
+                attr.set_precise_ip(precise.into());
+                attr.set_inherit_thread(threads_only.into());
+                match open_pair(event, attr, place) {
                     Ok(opened) => {
                         // The next threads and CPUs need not try the refused precision.
                         self.events[index].precise = precise;
@@ -232,19 +234,20 @@ impl PmuSampler {
         Err(refused)
     }
 
-    fn sampling(&self, event: &MemoryEvent, more: u64, start: Start) -> Attr {
+    fn sampling(&self, event: &MemoryEvent, start: StartMode) -> Attr {
         let mut attr = event.attr;
-        attr.sample_period = self.frequency.into();
+        attr.sample_freq = self.frequency.into();
         attr.sample_type = LAYOUT.sample_type;
-        attr.flags |= more | flag::FREQ | flag::SAMPLE_ID_ALL;
-        if start.on_exec {
-            attr.flags |= flag::ENABLE_ON_EXEC;
-        }
+        attr.set_freq(1);
+        attr.set_inherit(1);
+        attr.set_sample_id_all(1);
+        attr.set_enable_on_exec(start.on_exec.into());
         if !event.filters_kernel {
-            attr.flags &= !(flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV);
+            attr.set_exclude_kernel(0);
+            attr.set_exclude_hv(0);
         }
         if start.reports {
-            attr.flags |= flag::MMAP | flag::MMAP2 | flag::COMM | flag::COMM_EXEC | flag::TASK;
+            attr.report_tasks();
         }
         attr
     }
@@ -254,11 +257,11 @@ impl PmuSampler {
         &mut self,
         cpu: u32,
         index: usize,
-        opened: Opened,
-        start: Start,
+        opened: OpenedEvent,
+        start: StartMode,
     ) -> Result<(), ObserveError> {
         let system = |doing| move |source| ObserveError::System { doing, source };
-        let Opened { leader, event } = opened;
+        let OpenedEvent { leader, event } = opened;
         let id = event.id().map_err(system("identify a PMU event"))?;
         self.by_id.insert(id, index);
         let own_ring = match self.rings.iter().find(|ring| ring.cpu == cpu) {
@@ -323,22 +326,22 @@ impl PmuSampler {
         for ring in &mut self.rings {
             ring.ring.take(&mut bytes);
         }
-        let mut rest = Fields(&bytes);
-        while let Some(record) = next_record(&mut rest) {
+        for record in Records::new(&bytes) {
             self.take(&record);
         }
     }
 
-    fn take(&mut self, record: &Record) {
-        let event = if record.kind == records::SAMPLE {
+    fn take(&mut self, record: &Record<'_>) {
+        let event = if record.kind == kernel::PERF_RECORD_SAMPLE {
             let access = self.access(record);
             self.discarded += u64::from(access.is_none());
             access
         } else {
-            let event = records::event_of(record, &mut self.inodes);
-            event.map(|event| (Time(record.time), event))
+            let time = Time(LAYOUT.trailer_time(record.body).unwrap_or(0));
+            let event = event_of(record, time, &mut self.inodes);
+            event.ok().flatten().map(|event| (time, event))
         };
-        let ours = |event: &Event| self.follow_children || process_of(event) == Some(self.process);
+        let ours = |event: &Event| self.follow_children || event.process() == Some(self.process);
         if let Some((time, event)) = event
             && (ours(&event) || matches!(event, Event::Lost(_)))
         {
@@ -346,16 +349,16 @@ impl PmuSampler {
         }
     }
 
-    fn access(&self, record: &Record) -> Option<(Time, Event)> {
-        if !records::is_user(record.misc) {
+    fn access(&self, record: &Record<'_>) -> Option<(Time, Event)> {
+        if !record.is_user() {
             return None;
         }
-        let id = Fields(&record.body).u64()?;
+        let id = Fields(record.body).u64()?;
         let of_hitm_event = self
             .by_id
             .get(&id)
             .is_some_and(|&index| self.events[index].hitm);
-        let sample = LAYOUT.parse(&record.body)?;
+        let sample = LAYOUT.parse(record.body)?;
         let (process, access, hitm) = access_of(&sample, 1)?;
         let event = Event::Access {
             process,
@@ -370,38 +373,21 @@ impl PmuSampler {
     /// # Errors
     /// [`ObserveError::System`] if `poll` fails.
     pub fn wait(&mut self, timeout: Duration) -> Result<Wait, ObserveError> {
-        let mut asked: Vec<libc::pollfd> = self
-            .rings
-            .iter()
-            .map(|ring| libc::pollfd {
-                fd: ring.owner.as_raw_fd(),
-                events: libc::POLLIN,
-                revents: 0,
-            })
-            .collect();
-        let milliseconds = timeout.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
-        // SAFETY: `asked` is a valid array of that length.
-        let answers = unsafe { libc::poll(asked.as_mut_ptr(), asked.len() as u64, milliseconds) };
-        if answers < 0 {
-            let source = io::Error::last_os_error();
-            if source.kind() == io::ErrorKind::Interrupted {
-                return Ok(Wait::TimedOut);
-            }
-            let doing = "wait for PMU samples";
-            return Err(ObserveError::System { doing, source });
-        }
-        let any = |bits| asked.iter().any(|fd| fd.revents & bits != 0);
-        let gone = libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
+        let owners = self.rings.iter().map(|ring| &ring.owner);
+        let polled = poll(owners, timeout).map_err(|source| ObserveError::System {
+            doing: "wait for PMU samples",
+            source,
+        })?;
         // The rings belong to events of the first thread. When it has ended, others may go on, so
         // only the end of the process counts.
-        if any(gone) && !proc::is_alive(self.process) {
+        if polled.ended && !proc::is_alive(self.process) {
             return Ok(Wait::Ended);
         }
-        if any(gone) && !any(libc::POLLIN) {
+        if polled.ended && !polled.ready {
             // From now on poll returns at once.
             std::thread::sleep(timeout.min(Duration::from_millis(10)));
         }
-        Ok(if any(libc::POLLIN) {
+        Ok(if polled.ready {
             Wait::Ready
         } else {
             Wait::TimedOut
@@ -411,7 +397,7 @@ impl PmuSampler {
 
 /// How an event is started.
 #[derive(Clone, Copy)]
-struct Start {
+struct StartMode {
     /// At the next `execve`, not at once.
     on_exec: bool,
     /// Whether it reports mappings, names and threads.
@@ -419,24 +405,25 @@ struct Start {
 }
 
 /// An event, with the leader of its group if it needs one.
-struct Opened {
+struct OpenedEvent {
     leader: Option<PerfEvent>,
     event: PerfEvent,
 }
 
-fn open_pair(event: &MemoryEvent, attr: Attr, place: Where) -> io::Result<Opened> {
+fn open_pair(event: &MemoryEvent, attr: Attr, place: EventTarget) -> io::Result<OpenedEvent> {
     let Some(mut lead) = event.leader else {
         let event = PerfEvent::open(&attr, place)?;
-        return Ok(Opened {
+        return Ok(OpenedEvent {
             leader: None,
             event,
         });
     };
-    let shared = flag::INHERIT | flag::INHERIT_THREAD | flag::ENABLE_ON_EXEC;
-    lead.flags |= attr.flags & shared;
+    lead.set_inherit(attr.inherit());
+    lead.set_inherit_thread(attr.inherit_thread());
+    lead.set_enable_on_exec(attr.enable_on_exec());
     let leader = PerfEvent::open(&lead, place)?;
     let event = PerfEvent::open_beside(&attr, place, &leader)?;
-    Ok(Opened {
+    Ok(OpenedEvent {
         leader: Some(leader),
         event,
     })
@@ -455,41 +442,9 @@ pub(crate) fn machine_events() -> Vec<MemoryEvent> {
 /// # Errors
 /// The kernel's refusal of the first event; `found` must not be empty.
 pub(crate) fn try_open(found: Vec<MemoryEvent>) -> Result<String, ObserveError> {
-    // SAFETY: asks for a number.
-    let thread = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    let sampler = PmuSampler::open_on(ProcessId(thread), found, 1, false, true)?;
+    let thread = crate::own_thread();
+    let sampler = PmuSampler::open_on(ProcessId(thread.0), found, 1, false, true)?;
     Ok(sampler.event_names().collect::<Vec<_>>().join(", "))
-}
-
-fn next_record(rest: &mut Fields<'_>) -> Option<Record> {
-    const HEADER: usize = 8;
-    let kind = rest.u32()?;
-    let word = rest.u32()?;
-    let (misc, size) = (word as u16, (word >> 16) as usize);
-    let body = rest.bytes(size.checked_sub(HEADER)?)?;
-    let trailer = body.len().checked_sub(TRAILER_TIME);
-    let time = trailer
-        .and_then(|at| Fields(&body[at..]).u64())
-        .unwrap_or(0);
-    Some(Record {
-        kind,
-        misc,
-        attr: 0,
-        time,
-        body: body.to_vec(),
-    })
-}
-
-fn process_of(event: &Event) -> Option<ProcessId> {
-    match event {
-        Event::Sample(sample) => Some(sample.process),
-        Event::Access { process, .. }
-        | Event::Map { process, .. }
-        | Event::ThreadStart { process, .. }
-        | Event::ThreadName { process, .. }
-        | Event::ThreadEnd { process, .. } => Some(*process),
-        Event::Lost(_) => None,
-    }
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_go_where_their_format_says() {
+    fn terms_are_encoded_in_the_bits_of_their_format() {
         let (_root, pmu) = pmu(&[
             ("event", "config:0-7"),
             ("umask", "config:8-15"),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn values_wider_than_their_field_are_refused() {
         let (_root, pmu) = pmu(&[
             ("event", "config:0-7"),
             ("odd", "config:9-3"),

@@ -1,6 +1,6 @@
 //! `cmdline`: the arguments of a process.
 
-use super::read;
+use super::folder::read;
 use crate::ObserveError;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -1,6 +1,6 @@
 //! `comm`: the name of a thread.
 
-use super::read;
+use super::folder::read;
 use crate::ObserveError;
 use sunder_access::{ProcessId, ThreadId};
 

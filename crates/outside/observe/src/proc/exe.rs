@@ -1,6 +1,7 @@
 //! `exe`: the file that a process executes.
 
-use super::{explain, living_number, path};
+use super::folder::{explain, path};
+use super::living_number;
 use crate::ObserveError;
 use std::fs;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! `fd`: what the descriptors of a process lead to.
 
-use super::path;
+use super::folder::path;
 use std::fs;
 use std::io;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! `limits`: the resource limits of a process.
 
-use super::Folder;
+use super::folder::Folder;
 use std::io;
 use sunder_access::ProcessId;
 

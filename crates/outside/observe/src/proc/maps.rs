@@ -1,6 +1,7 @@
 //! `maps`: what is mapped where.
 
-use super::{Folder, living_number, read};
+use super::folder::{Folder, read};
+use super::living_number;
 use crate::ObserveError;
 use std::io;
 use sunder_access::{Address, Mapping, Mappings, ProcessId, Span};

@@ -1,6 +1,6 @@
 //! `smaps`: what the kernel says of each mapping beside what `maps` says.
 
-use super::Folder;
+use super::folder::Folder;
 use super::maps::parse_mapping;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};

@@ -1,6 +1,6 @@
 //! `stat`: states and times of threads.
 
-use super::{Folder, read};
+use super::folder::{Folder, read};
 use std::io;
 use sunder_access::{ProcessId, ThreadId};
 

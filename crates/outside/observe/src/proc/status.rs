@@ -1,6 +1,7 @@
 //! `status`: state, parent, users, and what confines a process or thread.
 
-use super::{Folder, path, read, threads};
+use super::folder::{Folder, path, read};
+use super::threads;
 use crate::ObserveError;
 use std::io;
 use sunder_access::ProcessId;

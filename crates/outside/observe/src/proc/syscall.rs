@@ -1,6 +1,6 @@
 //! `syscall`: whether a thread runs in user space.
 
-use super::Folder;
+use super::folder::Folder;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

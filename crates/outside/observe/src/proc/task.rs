@@ -1,6 +1,6 @@
 //! `task`: the threads of a process.
 
-use super::{explain, path};
+use super::folder::{explain, path};
 use crate::ObserveError;
 use std::fs;
 use std::io;

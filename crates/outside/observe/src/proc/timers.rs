@@ -1,6 +1,6 @@
 //! `timers`: the POSIX timers of a process.
 
-use super::Folder;
+use super::folder::Folder;
 use sunder_access::ProcessId;
 
 /// A timer.

@@ -4,18 +4,21 @@
 //! records to another thread's ring), and a limit on hits. The kernel enforces the limit, so a
 //! thread stops trapping even if this process does not run. Dropping [`Armed`] closes everything.
 
-use super::WatchError;
+use super::error::WatchError;
 use crate::PerfRefusal;
-use crate::machine::breakpoint;
-use crate::machine::perf_event::{PerfEvent, USER_REGISTERS, Where, sample};
-use crate::perf::ring::{PAGE, Ring};
-use crate::pmu::record::{Sample, SampleLayout};
+use crate::perf_event::{
+    Attr, EventTarget, PAGE, PerfEvent, Ring, Sample, SampleLayout, USER_REGISTERS, kernel,
+};
 use std::io;
 use sunder_access::{Address, ProcessId, ThreadId};
 
 /// The fields of a hit.
 const LAYOUT: SampleLayout = SampleLayout {
-    sample_type: sample::IP | sample::TID | sample::TIME | sample::ADDR | sample::REGS_USER,
+    sample_type: (kernel::PERF_SAMPLE_IP
+        | kernel::PERF_SAMPLE_TID
+        | kernel::PERF_SAMPLE_TIME
+        | kernel::PERF_SAMPLE_ADDR
+        | kernel::PERF_SAMPLE_REGS_USER) as u64,
     read_format: 0,
     branch_sample_type: 0,
     user_registers: USER_REGISTERS,
@@ -98,10 +101,10 @@ impl Armed {
     fn arm(&mut self, thread: ThreadId) -> Result<Thread, Failure> {
         let mut events: Vec<PerfEvent> = Vec::with_capacity(self.words.len());
         for word in &self.words {
-            let mut attr = breakpoint(word.0);
+            let mut attr = Attr::breakpoint(word.0);
             attr.sample_type = LAYOUT.sample_type;
             attr.sample_regs_user = LAYOUT.user_registers;
-            match PerfEvent::open(&attr, Where::Thread(thread.0)) {
+            match PerfEvent::open(&attr, EventTarget::Thread(thread.0)) {
                 Ok(event) => events.push(event),
                 Err(error) => match Failure::of(error) {
                     // A debugger uses some: watch fewer words, but the same ones in all threads.
@@ -255,8 +258,7 @@ mod tests {
     }
 
     fn own_thread() -> [ThreadId; 1] {
-        // SAFETY: asks for a number.
-        [ThreadId(unsafe { libc::syscall(libc::SYS_gettid) } as u32)]
+        [crate::own_thread()]
     }
 
     /// Arms the calling thread, unless this machine has no watchpoints.

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_allowance_says_how_long_to_wait() {
+    fn spent_budget_gives_the_time_to_wait() {
         let mut account = account(0.01, 100);
         account.spend(Duration::from_micros(100));
         // One watchpoint: 5 us to set and 16 hits of 5 us are 85 us, which 8.5 ms of the target
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_overspent_is_earned_back_first() {
+    fn overspent_time_is_earned_back_before_the_next_burst() {
         let mut account = account(0.01, 100);
         account.spend(Duration::from_micros(1100));
         // 1 ms too much and 85 us for the next burst: 108.5 ms.

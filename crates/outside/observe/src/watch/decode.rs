@@ -11,7 +11,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 use std::collections::HashMap;
 use sunder_access::{Address, CodeAddress, Kind, ProcessId, Span, ThreadId};
 use sunder_x86::register::{RDI, RSI, RSP};
-use sunder_x86::{Access, Action, Certainty, Manual, Part, Place, Reach, step_of_stack};
+use sunder_x86::{Access, Action, AddressForm, Certainty, Manual, Part, Reach, step_of_stack};
 
 /// One hit of a watchpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,7 +237,7 @@ fn decode(bytes: &[u8], at: CodeAddress) -> Option<Instruction> {
 /// The operand of `instruction` that touched the watched word.
 fn access_of(manual: &mut Manual, instruction: &Instruction, trap: &Trap) -> Option<TrappedAccess> {
     let does = manual.does(instruction);
-    let before = Before {
+    let before = RegistersBefore {
         instruction,
         after: &trap.registers,
         written: does.registers.written,
@@ -276,14 +276,14 @@ pub(crate) const fn kind_of(access: &Access) -> Option<Kind> {
 }
 
 /// The registers before `instruction`, as far as those after it show them.
-struct Before<'a> {
+struct RegistersBefore<'a> {
     instruction: &'a Instruction,
     after: &'a Registers,
     /// Those that the instruction may have written, one bit each.
     written: u16,
 }
 
-impl Before<'_> {
+impl RegistersBefore<'_> {
     /// The bytes of `access` and whether they are exactly known; `None` if they
     /// are not in `word`.
     fn place(&self, access: &Access, word: Address) -> Option<(Span, bool)> {
@@ -310,7 +310,7 @@ impl Before<'_> {
 
     /// The sum of the parts of the address that are known, and whether these are
     /// all.
-    fn sum(&self, place: &Place, width: u64) -> (u64, bool) {
+    fn sum(&self, place: &AddressForm, width: u64) -> (u64, bool) {
         let mut complete = place.segment.is_none() && place.reach == Reach::There;
         let mut sum = place.displacement;
         let base = place.base.map(|base| (base, 1));

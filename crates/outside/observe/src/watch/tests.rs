@@ -72,7 +72,7 @@ fn an_access_over_two_words_is_one_access() {
 }
 
 #[test]
-fn what_cannot_be_decoded_is_counted_and_a_guess_is_too() {
+fn undecoded_hits_and_guesses_are_counted() {
     let mut burst = burst(&[LINE]);
     let mut guess = hit(120, LINE, LINE, 7);
     if let Some(registers) = &mut guess.registers {

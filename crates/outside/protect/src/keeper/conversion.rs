@@ -65,7 +65,7 @@ impl Keeper {
             self.learn_code();
             self.guards.look_again(self.process, &self.shared);
         }
-        if let Err(why) = apart::tell(self.process, first.thread(), &self.shared) {
+        if let Err(why) = apart::publish(self.process, first.thread(), &self.shared) {
             self.refuse(why);
             return;
         }

@@ -14,7 +14,7 @@ fn ended() -> i32 {
     // SAFETY: takes no arguments.
     let thread = std::thread::spawn(|| unsafe { libc::gettid() });
     let number = thread.join().expect("the thread does not panic");
-    while !is_gone(std::process::id() as i32, number) {
+    while !no_longer_exists(std::process::id() as i32, number) {
         std::thread::yield_now();
     }
     number
@@ -23,7 +23,7 @@ fn ended() -> i32 {
 /// If the slot of an isolated thread were freed, the thread would go on from where its episode
 /// began and do all of its work twice.
 #[test]
-fn only_threads_that_have_ended_at_home_lose_their_slots() {
+fn only_threads_that_ended_outside_of_isolation_lose_their_slots() {
     let process = std::process::id() as i32;
     let (mut keeper, shared) = keeper_of(process);
     let control: &Control = &shared;
@@ -59,14 +59,14 @@ fn only_threads_that_have_ended_at_home_lose_their_slots() {
 }
 
 #[test]
-fn of_a_process_whose_threads_are_not_told_not_all_are_stopped() {
+fn threads_of_an_unreadable_process_are_not_taken_for_stopped() {
     let (mut keeper, _) = keeper_of(i32::MAX);
     assert!(keeper.stop_all_but(1).is_none());
 }
 
 /// Otherwise all threads of the new program would be stopped at every turn.
 #[test]
-fn a_fork_that_ended_with_its_program_stops_nobody() {
+fn a_fork_that_ended_with_its_program_stops_no_thread() {
     let process = std::process::id() as i32;
     let (mut keeper, shared) = keeper_of(process);
     // The thread is alive, but the control file is not mapped there.
@@ -81,22 +81,22 @@ fn a_fork_that_ended_with_its_program_stops_nobody() {
 
 /// What was learned of the last program must not be used on the new one.
 #[test]
-fn of_a_program_before_another_nothing_is_known() {
+fn state_of_an_earlier_program_is_forgotten() {
     let (mut keeper, shared) = keeper_of(i32::MAX);
     shared.ready.store(ready::READY, Relaxed);
-    let asked = Asked {
+    let request = PageRequest {
         start: 0x1000,
         size: 8,
         whole_pages: true,
         block: None,
     };
-    keeper.pages.ask(&shared, asked);
+    keeper.pages.request(&shared, request);
     assert!(keeper.pages.settle(&shared) && Pages::any(&shared));
-    keeper.pages.ask(
+    keeper.pages.request(
         &shared,
-        Asked {
+        PageRequest {
             start: 0x5000,
-            ..asked
+            ..request
         },
     );
     shared.code_count.store(1, Relaxed);
@@ -130,7 +130,7 @@ fn of_a_program_before_another_nothing_is_known() {
 
 /// A keeper that has refused does not begin anew with another program.
 #[test]
-fn who_has_refused_stays_out_of_the_next_program() {
+fn a_refusal_holds_for_the_next_program() {
     let (mut keeper, shared) = keeper_of(i32::MAX);
     keeper.refused = Some("it may not".into());
     shared.ready.store(ready::ANOTHER, Relaxed);

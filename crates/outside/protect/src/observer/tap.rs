@@ -3,14 +3,15 @@
 
 use crate::shared::Shared;
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use sunder_access::{
     Access, Address, CodeAddress, Granule, Kind, ProcessId, Provenance, ThreadId, Time,
 };
-use sunder_live::{Intake, Observer};
+use sunder_live::LiveObserver;
 use sunder_observe::{Event, RawSample, Registers};
-use sunder_pipeline::Session;
+use sunder_pipeline::{Observer, Session};
 use sunder_wire::tracking::{CHANGE_WORDS, MOMENT_WORDS};
 
 /// Most records that are taken at once, so that a program that fills the rings without end does not
@@ -94,10 +95,15 @@ impl Tap {
 }
 
 impl Observer for Tap {
-    fn drain(&mut self, intake: &mut Intake<'_>, _last: bool) {
-        self.take(intake.session);
-    }
+    type Error = Infallible;
 
+    fn drain(&mut self, session: &mut Session) -> Result<(), Infallible> {
+        self.take(session);
+        Ok(())
+    }
+}
+
+impl LiveObserver for Tap {
     fn is_inside(&self) -> bool {
         true
     }
@@ -142,12 +148,12 @@ fn accesses(record: &[u64; CHANGE_WORDS]) -> Vec<Access> {
 }
 
 fn sample(process: ProcessId, record: &[u64; MOMENT_WORDS]) -> RawSample {
-    let [time, who, period, ip, registers @ ..] = *record;
+    let [time, thread_and_cpu, period, ip, registers @ ..] = *record;
     RawSample {
         time: Time(time),
         process,
-        thread: ThreadId(who as u32),
-        cpu: (who >> 32) as u32,
+        thread: ThreadId(thread_and_cpu as u32),
+        cpu: (thread_and_cpu >> 32) as u32,
         period_ns: period,
         registers: Registers {
             general: registers,

@@ -1,17 +1,14 @@
-//! Puts the library into a running program, has it move bytes, and takes everything out again. Each
-//! of these steps is done while all threads are stopped, for some milliseconds, and either wholly
+//! Puts the library into a running program; then it moves bytes (`moves`), until everything is taken
+//! out again (`leave`). Each of these steps is done while all threads are stopped, for some milliseconds, and either wholly
 //! or not at all. The program's loader and allocator take no part: the library is written into
 //! fresh memory, and hooks are written into code through `/proc/<pid>/mem`, as debuggers do. Called
-//! by `entry`, `lib.rs` and `attach`.
+//! by `entry`, `repairer` and `attach`.
 
-use super::check::{Obstacle, obstacle};
 use super::image::{self, Image};
 use super::layout::{DESK, FRAME, Layout};
 use super::plan::Plan;
 use super::refuse::{Confined, confined};
-use crate::OTHER_CODE;
 use crate::control::ControlFile;
-use crate::soundness::has_its_code;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::cell::Cell;
 use std::fs::File;
@@ -19,27 +16,26 @@ use std::io;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 use sunder_access::{Address, Mappings, PAGE, ProcessId, ThreadId};
-use sunder_hooking::Calls;
 use sunder_observe::proc::{self, Folder};
 use sunder_stop::{
     Borrowed, Collector, Gate, Memory, STUB, StopError, Stopped, World, set_mask, stands,
 };
 use sunder_wire::attach::{Begin, Table};
 use sunder_wire::remap::{APPLYING, ROLLING_BACK, TOTAL};
-use sunder_wire::sites::{COPIED, Patch};
-use sunder_x86::jump::jump;
-use sunder_x86::trampoline::{Entries, Trampoline, overwritten};
+use sunder_x86::trampoline::{Entries, Trampoline};
 
+mod hooks;
 mod leave;
+mod moves;
 
 pub use leave::Left;
+pub use moves::Applied;
 
 /// How long we try to find a moment at which no thread is in the way.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before the threads are stopped again.
 const PAUSE: Duration = Duration::from_millis(3);
 const FAULTS: u64 = 1 << (libc::SIGSEGV - 1);
-const NOP: u8 = 0x90;
 const CONFINED: &str = "it has been confined by seccomp meanwhile, which may end it for kernel \
                         calls that it does not expect";
 
@@ -64,16 +60,6 @@ pub struct Inside {
     /// If the program executes another one while threads are being stopped, the `exec` waits until
     /// the traced threads are reaped.
     _collector: Collector,
-}
-
-/// The outcome of an attempt to move an area, or to put it back.
-pub enum Applied {
-    /// The library was called; the area's state says how it went.
-    Done,
-    /// Not at this moment, for this reason; a later attempt may succeed.
-    NotNow(String),
-    /// The bytes can't be moved at all, for this reason.
-    Never(String),
 }
 
 impl Inside {
@@ -330,13 +316,13 @@ impl Inside {
             };
             let ask = [0, scratch, 0, 0, 0, 0];
             self.done(borrowed.call(libc::SYS_sigaltstack, ask)?)?;
-            let told = self.memory.words(scratch, 3)?;
-            if told[1] as i32 & libc::SS_DISABLE == 0 {
+            let settings = self.memory.words(scratch, 3)?;
+            if settings[1] as i32 & libc::SS_DISABLE == 0 {
                 ensure!(
                     count < room,
                     "it has too many threads with stacks for signals"
                 );
-                let words = [told[0].to_le_bytes(), told[2].to_le_bytes()].concat();
+                let words = [settings[0].to_le_bytes(), settings[2].to_le_bytes()].concat();
                 self.memory.write(list + 16 * count, &words)?;
                 count += 1;
             }
@@ -399,54 +385,6 @@ impl Inside {
         self.layout.places[number]
     }
 
-    /// Writes jumps to the trampolines into the program's code.
-    fn divert(&self) -> Result<()> {
-        for (i, (base, patch)) in self.plan.patches().enumerate() {
-            let (at, bytes) = self.hook(i, base, patch)?;
-            self.memory
-                .write(at, &bytes)
-                .context("the code of its C library can't be changed")?;
-        }
-        Ok(())
-    }
-
-    /// Address and bytes of the hook for the patch of this number.
-    fn hook(&self, number: usize, base: u64, patch: &Patch) -> Result<(u64, Vec<u8>)> {
-        let (start, end) = overwritten(patch).context("a plan contradicts itself")?;
-        let at = base + start as u64;
-        let to = jump(at as usize, self.trampoline(number) as usize);
-        let mut bytes = vec![NOP; end - start];
-        bytes[..5].copy_from_slice(&to.context("its C library is out of reach")?);
-        Ok((at, bytes))
-    }
-
-    /// Whether the hook for the patch of this number is in the code.
-    fn has_hook(&self, number: usize, base: u64, patch: &Patch) -> bool {
-        let hook = self.hook(number, base, patch);
-        hook.is_ok_and(|(at, bytes)| self.memory.read(at, bytes.len()).is_ok_and(|b| b == bytes))
-    }
-
-    /// Whether all modules that may be unloaded still have their hooks: one may have been unloaded
-    /// and loaded anew.
-    fn has_own_hooks(&self) -> bool {
-        let of_its_own = self.plan.own_patches().count();
-        let all = self.plan.patches().enumerate();
-        let mut own = all.skip(self.plan.count() - of_its_own);
-        own.all(|(i, (base, patch))| self.has_hook(i, base, patch))
-    }
-
-    /// Writes the original code back where hooks are: a module may have been unloaded, and
-    /// something else may lie there.
-    fn restore(&self) {
-        for (i, (base, patch)) in self.plan.patches().enumerate() {
-            if self.has_hook(i, base, patch) {
-                let (at, bytes) = original(base, patch);
-                // This fails if the program has ended, and then it does not matter.
-                let _ = self.memory.write(at, &bytes);
-            }
-        }
-    }
-
     fn library(&self, worker: &Borrowed<'_>, function: u64, argument: u64) -> io::Result<u64> {
         worker.function(function, argument, self.layout.stack, self.layout.stub)
     }
@@ -487,94 +425,8 @@ impl Inside {
 
     /// Whether the process still executes the program that the library was put into.
     pub fn is_there(&self) -> bool {
-        super::super::bell::listens(self.process)
+        super::super::request::can_be_read(self.process)
     }
-
-    /// Has the library move the bytes of an area, if nothing prevents it. Code that is new since
-    /// `calls` checked it last is checked first. Copies of code were made of the mappings `then`.
-    pub fn apply(
-        &self,
-        file: &ControlFile,
-        number: usize,
-        calls: &mut Calls,
-        then: &Mappings,
-    ) -> Applied {
-        let area = &file.control().areas[number];
-        let pages = (area.page.load(Acquire), area.len.load(Acquire));
-        if let Ok(mappings) = proc::mappings(self.process)
-            && !calls.have_seen(&mappings)
-            && let Err(why) = calls.all_seen(&mappings)
-        {
-            return Applied::Never(why);
-        }
-        let world = match World::stop(self.process) {
-            Ok(world) => world,
-            Err(error) => return Applied::NotNow(error.to_string()),
-        };
-        let Ok(mappings) = proc::mappings(self.process) else {
-            return Applied::NotNow("its mappings can't be read".into());
-        };
-        if !calls.have_seen(&mappings) {
-            return Applied::NotNow("it has just loaded code".into());
-        }
-        if !has_its_code(area, then, &mappings) {
-            return Applied::Never(OTHER_CODE.into());
-        }
-        if !self.has_own_hooks() {
-            let why = "a module that makes kernel calls of its own has been loaded anew";
-            return Applied::Never(why.into());
-        }
-        let ours = |ip| self.layout.has(ip);
-        let (plan, restorers) = (&self.plan, &self.restorers);
-        match obstacle(
-            &world,
-            &self.memory,
-            &mappings,
-            plan,
-            &ours,
-            restorers,
-            pages,
-        ) {
-            Some(Obstacle::Passing(why)) => return Applied::NotNow(why.into()),
-            Some(Obstacle::Lasting(why)) => return Applied::Never(why.into()),
-            None => {}
-        }
-        if is_on_its_way(file) {
-            return Applied::NotNow("other bytes are on their way".into());
-        }
-        self.ask(&world, self.table.apply, number as u64)
-    }
-
-    /// Has the library put the bytes of an area back, unless bytes are being moved already.
-    pub fn roll_back(&self, file: &ControlFile, number: usize) -> Applied {
-        match World::stop(self.process) {
-            Ok(_) if is_on_its_way(file) => Applied::NotNow("bytes are on their way".into()),
-            Ok(world) => self.ask(&world, self.table.roll_back, number as u64),
-            Err(error) => Applied::NotNow(error.to_string()),
-        }
-    }
-
-    fn ask(&self, world: &World, function: u64, argument: u64) -> Applied {
-        if self.is_at_work(world) {
-            return Applied::NotNow(AT_WORK.into());
-        }
-        let Some(worker) = self.worker(world) else {
-            return Applied::Never(CONFINED.into());
-        };
-        let asked = self
-            .borrow(worker)
-            .and_then(|worker| self.library(&worker, function, argument));
-        match asked {
-            Ok(_) => Applied::Done,
-            Err(error) => Applied::NotNow(error.to_string()),
-        }
-    }
-}
-
-fn original(base: u64, patch: &Patch) -> (u64, Vec<u8>) {
-    const _: () = assert!(COPIED >= 5);
-    let at = base + patch.entry - patch.head().len() as u64;
-    (at, [patch.head(), &[0x0f, 0x05], patch.tail()].concat())
 }
 
 /// Whether the bytes of any area are being moved at this moment.

@@ -5,7 +5,8 @@
 //! own library in every program, is such a module: it calls the kernel for clocks of CPU time.
 //! Called by `plan`.
 
-use super::plan::{Module, TAKE_FIRST, needed};
+use super::calls::{TAKE_FIRST, needed};
+use super::module::Module;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -86,7 +87,7 @@ pub fn patches(code: &ModuleCode, file: &std::path::Path) -> Result<Vec<Patch>> 
         .collect();
     let mut entering = Entering::of(&code.bytes, code.address, &functions);
     if !code.catches {
-        entering.catches_nothing();
+        entering.without_exception_handlers();
     }
     if let Some(at) = entering.unexplained() {
         bail!("the bytes of one at {at:#x} are in no code that is known");
@@ -97,7 +98,7 @@ pub fn patches(code: &ModuleCode, file: &std::path::Path) -> Result<Vec<Patch>> 
         let inside = entrances.of(start).with_context(|| {
             format!("it is not known where all jumps of its function at {start:#x} lead")
         })?;
-        entering.come_also(inside);
+        entering.add_branch_targets(inside);
     }
     ensure!(
         returns_from_handlers_are_known(code, &entering),

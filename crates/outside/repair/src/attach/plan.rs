@@ -1,8 +1,8 @@
 //! Which kernel calls of a running program are led through hooks, and how: those of the C library,
-//! and those of modules that make calls of their own (`own`). There are more hooks than in a
-//! program that loads our library at its start, since no function is interposed in a running one.
-//! The plan is made from the files that the program has mapped. Called by `entry` and `inject`.
+//! and those of modules that make calls of their own (`own`). The plan is made from the files that the program has mapped. Called by `entry` and `inject`.
 
+use super::calls::{TAKE_FIRST, needed};
+use super::module::{KERNELS, Module};
 use super::own;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::PathBuf;
@@ -15,106 +15,11 @@ use sunder_rewrite::sites::{self, Entering, Function, Number, Want};
 use sunder_stop::Gate;
 use sunder_wire::sites::{BEFORE, Patch};
 
-/// The library makes these calls in place of the program: they change the address space or the
-/// handling of signals, and never wait.
-pub(super) const INSTEAD: [i64; 14] = [
-    libc::SYS_mmap,
-    libc::SYS_munmap,
-    libc::SYS_mprotect,
-    libc::SYS_pkey_mprotect,
-    libc::SYS_mremap,
-    libc::SYS_madvise,
-    libc::SYS_brk,
-    libc::SYS_shmat,
-    libc::SYS_shmdt,
-    libc::SYS_mlock,
-    libc::SYS_mlock2,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_sigaltstack,
-];
-
-/// Before these calls bytes may have to go back. They may wait, return twice, or not return.
-pub(super) const BEFORE_THEM: [i64; 31] = [
-    libc::SYS_clone,
-    libc::SYS_clone3,
-    libc::SYS_fork,
-    libc::SYS_vfork,
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_exit_group,
-    libc::SYS_seccomp,
-    libc::SYS_prctl,
-    libc::SYS_ptrace,
-    libc::SYS_tgkill,
-    libc::SYS_rt_sigsuspend,
-    libc::SYS_ppoll,
-    libc::SYS_pselect6,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_read,
-    libc::SYS_write,
-    libc::SYS_pread64,
-    libc::SYS_pwrite64,
-    libc::SYS_recvfrom,
-    libc::SYS_sendto,
-    libc::SYS_readv,
-    libc::SYS_writev,
-    libc::SYS_preadv,
-    libc::SYS_pwritev,
-    libc::SYS_preadv2,
-    libc::SYS_pwritev2,
-    libc::SYS_recvmsg,
-    libc::SYS_sendmsg,
-    libc::SYS_remap_file_pages,
-];
-
-/// Calls that take something from the kernel before they write to the program's memory. If the
-/// write failed because the bytes had moved, and the call were made again, it would get the next
-/// item or none. Where there is no room for a hook before such a call, it is made again all the
-/// same.
-pub(super) const TAKE_FIRST: [i64; 10] = [
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    libc::SYS_wait4,
-    libc::SYS_waitid,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_msgrcv,
-    libc::SYS_mq_timedreceive,
-    libc::SYS_recvmmsg,
-    libc::SYS_setitimer,
-    libc::SYS_timer_settime,
-];
-
 /// Modules within this distance of each other have their trampolines in one place.
 const NEAR: u64 = 1 << 30;
 
-/// The name of the vDSO in the list of mappings.
-const KERNELS: &str = "[vdso]";
-
 /// Bytes before a call, in a loop, that are searched for its number.
 const LOOP: u64 = 64;
-
-/// A module whose kernel calls are led through hooks.
-pub struct Module {
-    /// The address at which the file's address 0 lies.
-    pub base: u64,
-    /// The places in its code that are overwritten.
-    pub patches: Vec<Patch>,
-    /// Addresses of its code that returns from signal handlers.
-    pub restorers: Vec<u64>,
-    /// Address of a `syscall` instruction that is followed by a return and that no patch changes.
-    pub(super) call: Option<u64>,
-    pub(super) path: String,
-    pub(super) code: (u64, u64),
-}
-
-impl Module {
-    /// Whether it may be unloaded: it is not one of those that every program keeps to its end.
-    fn may_go(&self) -> bool {
-        !is_covered(&self.path) && self.path != KERNELS
-    }
-}
 
 /// How long hooks stay in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -362,29 +267,4 @@ fn ends_it(before: &[u8]) -> bool {
 /// one only if it replaces a single instruction.
 fn is_without_pointers(number: Number) -> bool {
     matches!(number, Number::Always(number) if is_harmless(number))
-}
-
-pub(super) fn needed(number: Number) -> Want {
-    match number {
-        Number::Always(n) if INSTEAD.contains(&n.into()) => Want::Call,
-        Number::Always(n) if BEFORE_THEM.contains(&n.into()) => Want::Before,
-        Number::Always(n) if TAKE_FIRST.contains(&n.into()) => Want::Before,
-        Number::Any | Number::In(_) => Want::Before,
-        Number::Always(_) => Want::Nothing,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{BEFORE_THEM, INSTEAD};
-    use sunder_hooking::CHANGES;
-
-    /// A running program's changes of the address space are seen like those of a program that we
-    /// start.
-    #[test]
-    fn all_calls_that_change_mappings_are_seen() {
-        let seen = |call: &i64| INSTEAD.contains(call) || BEFORE_THEM.contains(call);
-        let unseen: Vec<_> = CHANGES.iter().filter(|call| !seen(call)).collect();
-        assert!(unseen.is_empty(), "{unseen:?}");
-    }
 }

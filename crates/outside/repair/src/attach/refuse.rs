@@ -17,16 +17,16 @@ use sunder_stop::Memory;
 /// # Errors
 /// Says why it may not be put in.
 pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
-    let told = status(Folder::Process(process))?;
-    let own = status(Folder::Own)?;
-    let tracer = told.get("TracerPid");
+    let its = status(Folder::Process(process))?;
+    let ours = status(Folder::Own)?;
+    let tracer = its.get("TracerPid");
     ensure!(
         matches!(tracer, "0" | ""),
         "process {process} is being traced by process {tracer} (a debugger?), so that nothing can be \
          moved in it; try again when that has let it go"
     );
     ensure!(
-        !told.get("State").starts_with(['T', 't']),
+        !its.get("State").starts_with(['T', 't']),
         "process {process} is stopped; let it go on (kill -CONT {process}) and try again"
     );
     may_attach(process)?;
@@ -55,12 +55,12 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
          was killed"
     );
     ensure!(
-        Confined::of(&told) == Confined::of(&own),
+        Confined::of(&its) == Confined::of(&ours),
         "process {process} is confined by seccomp, which may end it for kernel calls that it does not \
          expect, so that nothing can be moved in it"
     );
     ensure!(
-        !told.get("x86_Thread_features").contains("shstk"),
+        !its.get("x86_Thread_features").contains("shstk"),
         "process {process} has shadow stacks, which can't be led around moved bytes"
     );
     calls.begin(&sunder_access::Mappings::new());
@@ -91,7 +91,7 @@ pub fn confined(thread: Folder) -> Result<Confined> {
 
 /// Whether a process is stopped by a signal, not by a tracer.
 pub fn is_stopped(process: ProcessId) -> bool {
-    status(Folder::Process(process)).is_ok_and(|told| told.get("State").starts_with('T'))
+    status(Folder::Process(process)).is_ok_and(|its| its.get("State").starts_with('T'))
 }
 
 fn status(folder: Folder) -> Result<Fields> {

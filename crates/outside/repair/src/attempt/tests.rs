@@ -47,7 +47,7 @@ fn step(attempt: &mut Attempt, area: &Area, now: u64, bytes: &[Bytes]) -> Next {
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
-fn what_the_kernel_needed_back_is_moved_again_after_a_pause_if_it_is_contended() {
+fn bytes_that_the_kernel_needed_are_moved_again_while_contended() {
     let (mut attempt, area) = (attempt(), area());
     moved(&area, SECOND);
     assert!(matches!(
@@ -91,7 +91,7 @@ fn what_the_kernel_needed_back_is_moved_again_after_a_pause_if_it_is_contended()
 }
 
 #[test]
-fn what_is_not_contended_any_more_stays_where_it_is() {
+fn bytes_without_contention_are_not_moved_again() {
     let (mut attempt, area) = (attempt(), area());
     moved(&area, SECOND);
     put_back(&area, 2 * SECOND, BY_KERNEL);
@@ -108,7 +108,7 @@ fn what_is_not_contended_any_more_stays_where_it_is() {
 }
 
 #[test]
-fn what_cannot_stay_away_or_has_lost_its_place_is_over() {
+fn an_attempt_ends_when_its_bytes_cannot_stay_moved() {
     for (reason, spoilt) in [(sunder_wire::remap::BY_INSTRUCTION, 0), (BY_KERNEL, 1)] {
         let (mut attempt, area) = (attempt(), area());
         moved(&area, SECOND);
@@ -139,7 +139,7 @@ fn asked(again: bool, times: u32) -> (Attempt, Box<Area>) {
 }
 
 #[test]
-fn what_no_thread_takes_holds_up_others_for_a_while_only() {
+fn an_unanswered_request_holds_up_others_for_a_while_only() {
     for again in [false, true] {
         let (attempt, area) = asked(again, 1);
         assert!(attempt.holds_up(&area), "threads were asked only once");
@@ -153,7 +153,7 @@ fn what_no_thread_takes_holds_up_others_for_a_while_only() {
 }
 
 #[test]
-fn what_is_given_up_is_not_moved_by_who_comes_later() {
+fn a_request_that_was_given_up_is_not_carried_out_later() {
     let (mut attempt, area) = asked(false, 400);
     attempt.give_up(&area);
     assert!(!attempt.holds_up(&area) && !is_on_its_way(&area));
@@ -172,7 +172,7 @@ fn what_is_given_up_is_not_moved_by_who_comes_later() {
 
 /// The bytes are being moved when patience ends: the repair goes on.
 #[test]
-fn who_begins_as_it_is_given_up_wins() {
+fn a_move_that_begins_while_it_is_given_up_goes_on() {
     let (mut attempt, area) = asked(false, 400);
     area.state.store(APPLYING, Relaxed);
     attempt.give_up(&area);
@@ -186,7 +186,7 @@ fn who_begins_as_it_is_given_up_wins() {
 /// A repair whose threads get on no faster is put back: the calling thread counts at the same pace
 /// in all windows.
 #[test]
-fn what_does_not_help_is_put_back() {
+fn a_move_that_does_not_help_is_put_back() {
     let own = ProcessId(std::process::id());
     // SAFETY: takes no arguments.
     let thread = ThreadId(unsafe { libc::syscall(libc::SYS_gettid) } as u32);

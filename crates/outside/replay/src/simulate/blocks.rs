@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_it_was_then_is_told_by_the_time() {
+    fn an_access_belongs_to_the_block_of_its_time() {
         let mut blocks = Blocks::default();
         blocks.insert(0x1000, 64, 10, 'a');
         // Freed at 20, but the free is replayed after the next allocation.

@@ -8,6 +8,10 @@ use std::sync::Arc;
 use sunder_coherence::{CacheSize, Caches, Config};
 use sunder_trace::read::Thread;
 
+/// The largest granule that is a cache line, in bytes. Larger ones are pages, which are not looked
+/// at byte by byte (see `pages`).
+pub const LARGEST_LINE: u64 = 256;
+
 /// A machine, and the node of each thread.
 pub struct Machine {
     /// The simulator's configuration.

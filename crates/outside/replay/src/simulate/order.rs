@@ -2,10 +2,18 @@
 //! accesses to granules that are not watched are skipped before an event is made of them.
 
 use super::machine::Machine;
-use super::steps::pieces;
+use crate::options::Order;
 use crate::progress::Reading;
 use sunder_access::{Address, Time};
 use sunder_trace::read::{Event, Kinds, LanePart, Piece, Pieces, Touch, Trace, Turns};
+
+/// All accesses of a trace, and its events of `kinds`, in one of two orders.
+pub fn pieces(trace: &Trace, order: Order, kinds: Kinds) -> Pieces<'_> {
+    match order {
+        Order::Recorded => trace.pieces(kinds),
+        Order::Parallel => trace.pieces_in_parallel(kinds),
+    }
+}
 
 /// The events of a trace in one of two orders.
 pub struct Ordered<'t> {

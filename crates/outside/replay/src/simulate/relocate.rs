@@ -5,7 +5,7 @@
 
 use super::blocks::Blocks;
 use super::layout::{Layout, Subject, page_for};
-use super::steps::Asked;
+use super::steps::BlockRequest;
 use std::sync::Arc;
 use sunder_access::{Address, Span};
 use sunder_pipeline::{Moved, Shape};
@@ -56,7 +56,7 @@ const PLAIN: u32 = u32::MAX;
 
 /// Where an accessed byte lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// Its address.
     pub address: Address,
     /// The number of bytes from there on that stay together.
@@ -149,10 +149,10 @@ impl<'l> Relocation<'l> {
 
     /// A block was allocated at `start`; returns where it lies. A block that can't be placed
     /// stays where it was.
-    pub fn allocated(&mut self, start: Address, asked: Asked, ticks: u64) -> Moved {
+    pub fn allocated(&mut self, start: Address, request: BlockRequest, ticks: u64) -> Moved {
         let layout = self.layout;
-        let from = Span::new(start, asked.size);
-        let stack = asked.stack;
+        let from = Span::new(start, request.size);
+        let stack = request.stack;
         let shape = layout.block(stack, from.len);
         let mut moved = Moved {
             from,
@@ -169,10 +169,10 @@ impl<'l> Relocation<'l> {
         if layout.policy.is_some() || shape.is_some() {
             let origin = layout.origin(stack);
             let size = shape.map_or(from.len, |shape| shape.size(from.len));
-            let align = asked.align.unwrap_or(origin.align);
+            let align = request.align.unwrap_or(origin.align);
             let align = shape.map_or(1, |shape| shape.align()).max(align);
             let request = Request {
-                thread: asked.thread,
+                thread: request.thread,
                 size,
                 align,
                 site: origin.site,
@@ -210,9 +210,9 @@ impl<'l> Relocation<'l> {
 
     /// Where the byte at `address` lies, which was accessed at `ticks`.
     #[inline]
-    pub fn place(&mut self, address: Address, ticks: u64) -> Place {
+    pub fn locate(&mut self, address: Address, ticks: u64) -> Location {
         let Some((start, target)) = self.blocks.find(address.0, ticks) else {
-            return Place {
+            return Location {
                 address,
                 together: u64::MAX,
                 heap: false,
@@ -220,7 +220,7 @@ impl<'l> Relocation<'l> {
             };
         };
         let offset = address.0 - start;
-        let mut place = Place {
+        let mut location = Location {
             address: Address(target.start + offset),
             together: u64::MAX,
             heap: target.heap,
@@ -228,10 +228,10 @@ impl<'l> Relocation<'l> {
         };
         if target.shape != PLAIN {
             let shape = &self.shapes[target.shape as usize];
-            place.address = Address(target.start + shape.offset(offset));
-            place.together = shape.together(offset);
+            location.address = Address(target.start + shape.offset(offset));
+            location.together = shape.together(offset);
         }
-        place
+        location
     }
 
     /// Calls `each` with the place and width of each part of an access whose bytes stay
@@ -245,17 +245,17 @@ impl<'l> Relocation<'l> {
         address: Address,
         width: u32,
         ticks: u64,
-        mut each: impl FnMut(Place, u32) -> Result<(), E>,
+        mut each: impl FnMut(Location, u32) -> Result<(), E>,
     ) -> Result<(), E> {
-        let place = self.place(address, ticks);
-        if place.together >= u64::from(width) {
-            return each(place, width);
+        let location = self.locate(address, ticks);
+        if location.together >= u64::from(width) {
+            return each(location, width);
         }
         let mut done = 0;
         while done < width {
-            let place = self.place(address.offset(i64::from(done)), ticks);
-            let part = u64::from(width - done).min(place.together).max(1) as u32;
-            each(place, part)?;
+            let location = self.locate(address.offset(i64::from(done)), ticks);
+            let part = u64::from(width - done).min(location.together).max(1) as u32;
+            each(location, part)?;
             done += part;
         }
         Ok(())

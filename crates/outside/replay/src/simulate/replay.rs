@@ -5,7 +5,7 @@ use super::layout::{Layout, Subject};
 use super::machine::Machine;
 use super::region::Region;
 use super::relocate::{Figures, Relocation, VARIABLES};
-use super::steps::{Did, Steps};
+use super::steps::{HeapChange, Steps};
 use anyhow::Result;
 use std::ops::Range;
 use sunder_access::Address;
@@ -181,12 +181,12 @@ pub fn needs_heap(machine: &Machine, layout: &Layout) -> bool {
 
 fn feed_plain<O: Counting>(simulator: &mut Simulator<O>, steps: &Steps) -> Result<(), Error> {
     let tag = O::tag(0);
-    for (&address, &made) in steps.addresses.iter().zip(&steps.made) {
+    for (&address, &packed) in steps.addresses.iter().zip(&steps.packed) {
         simulator.access(
-            made.node(),
+            packed.node(),
             Address(address),
-            made.width(),
-            made.kind(),
+            packed.width(),
+            packed.kind(),
             tag,
         )?;
     }
@@ -207,12 +207,12 @@ impl<O: Counting> To<'_, '_, O> {
         for change in &steps.changes {
             self.accesses(steps, done..change.before)?;
             done = change.before;
-            match change.did {
-                Did::Allocate(asked) => {
+            match change.kind {
+                HeapChange::Allocate(request) => {
                     self.relocation
-                        .allocated(change.address, asked, change.ticks);
+                        .allocated(change.address, request, change.ticks);
                 }
-                Did::Free => {
+                HeapChange::Free => {
                     self.relocation.freed(change.address, change.ticks);
                 }
             }
@@ -222,13 +222,13 @@ impl<O: Counting> To<'_, '_, O> {
 
     /// Makes the accesses of `part`, between which the heap does not change.
     fn accesses(&mut self, steps: &Steps, part: Range<usize>) -> Result<(), Error> {
-        let made = &steps.made[part.clone()];
+        let packed = &steps.packed[part.clone()];
         let ticks = &steps.ticks[part.clone()];
         let (heap_only, region) = (self.heap_only, self.region);
         let simulator = &mut *self.simulator;
-        for ((&address, &made), &ticks) in steps.addresses[part].iter().zip(made).zip(ticks) {
-            let (node, kind) = (made.node(), made.kind());
-            let (address, width) = (Address(address), made.width());
+        for ((&address, &packed), &ticks) in steps.addresses[part].iter().zip(packed).zip(ticks) {
+            let (node, kind) = (packed.node(), packed.kind());
+            let (address, width) = (Address(address), packed.width());
             self.relocation
                 .parts(address, width, ticks, |place, width| {
                     if heap_only && !place.heap {

@@ -2,42 +2,47 @@
 //! names of call sites, types, fields and variables stand for. A name that is not known is
 //! refused in one sentence, with the nearest known names.
 
-use super::asked::{Asked, LEAST_LINE};
-use super::attribute::mappings;
+mod alignment;
+mod names;
+mod typed;
+
+pub use names::plain_type;
+
+use super::changes::{Changes, LEAST_LINE};
 use super::layout::{Layout, Origin};
+use super::mappings::mappings;
 use crate::options::{PlacementAsked, Simulate};
+use alignment::{Requested, requested_alignment};
 use anyhow::{bail, ensure};
+use names::{as_shown, is_called, is_name, labels_of, nearest};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use sunder_access::{CodeAddress, Span};
-use sunder_findings::file_name;
 use sunder_objects::{CodeFrame, HeapBlock, NameOptions, Names, ObjectContext, ObjectName};
 use sunder_pipeline::Shape;
 use sunder_placement::CallSite;
 use sunder_trace::read::{Filter, Kinds, Trace, What};
+use typed::{At, Typed, take_static};
 
 /// The layout that `options` ask for.
 ///
 /// # Errors
 /// If a name is not known in this trace.
 pub fn resolve(options: &Simulate, trace: &Trace) -> anyhow::Result<Layout> {
-    let asked = Asked {
+    let changes = Changes {
         placement: options.placement.clone(),
         pad: options.pad.clone(),
         align: options.align.clone(),
     };
-    if asked.is_actual() {
+    if changes.is_actual() {
         return Ok(Layout::default());
     }
-    Program::read(trace).layout(&asked, options.granule)
+    Program::read(trace).layout(&changes, options.granule)
 }
 
 /// The largest element that is searched for a field, byte by byte.
 const LARGEST_ELEMENT: u64 = 1 << 16;
-
-/// The number of known names in the refusal of an unknown one.
-const NEAREST: usize = 3;
 
 fn align_blocks(layout: &mut Layout, program: &Program<'_>, stacks: &BTreeSet<u32>, to: u64) {
     let requests = program.requests.keys();
@@ -49,14 +54,6 @@ fn align_blocks(layout: &mut Layout, program: &Program<'_>, stacks: &BTreeSet<u3
         );
         layout.blocks.insert((stack, size), Arc::new(shape));
     }
-}
-
-/// What is known of the blocks of one call stack and size whose alignment the trace does not
-/// record: their number, and the bits that any of their addresses has set.
-#[derive(Clone, Copy, Debug, Default)]
-struct Requested {
-    blocks: u64,
-    addresses: u64,
 }
 
 /// A trace's allocations, and the names in its program.
@@ -110,11 +107,11 @@ impl<'t> Program<'t> {
         !self.requests.is_empty()
     }
 
-    /// The layout that `asked` stands for, with granules of `granule` bytes.
+    /// The layout that `changes` stand for, with granules of `granule` bytes.
     ///
     /// # Errors
     /// If a name is not known in this trace.
-    pub fn layout(&mut self, asked: &Asked, granule: u64) -> anyhow::Result<Layout> {
+    pub fn layout(&mut self, changes: &Changes, granule: u64) -> anyhow::Result<Layout> {
         let line = granule.max(LEAST_LINE);
         let origins = match &self.origins {
             Some(known) => Arc::clone(known),
@@ -127,7 +124,7 @@ impl<'t> Program<'t> {
             origins,
             ..Layout::default()
         };
-        match &asked.placement {
+        match &changes.placement {
             PlacementAsked::Actual => {}
             PlacementAsked::Policy(policy) => layout.policy = Some(*policy),
             PlacementAsked::Padded(sites) => {
@@ -138,14 +135,14 @@ impl<'t> Program<'t> {
                 }
             }
         }
-        for pad in &asked.pad {
+        for pad in &changes.pad {
             match pad.strip_suffix("[]") {
                 Some(object) => self.pad_elements(&mut layout, object.trim(), line)?,
                 None => self.pad(&mut layout, pad, line)?,
             }
             layout.changes.push(format!("pad {pad}"));
         }
-        for (object, bytes) in &asked.align {
+        for (object, bytes) in &changes.align {
             self.align(&mut layout, object, *bytes)?;
             layout.changes.push(format!("align {object}={bytes}"));
         }
@@ -177,7 +174,7 @@ impl<'t> Program<'t> {
             };
             let named = self.names.object_at(object.address, &context);
             let frames = named.allocation.iter().map(as_shown);
-            let told = object
+            let wanted = object
                 .allocation
                 .iter()
                 .map(|f| (&f.function, &f.file, f.line));
@@ -185,7 +182,7 @@ impl<'t> Program<'t> {
                 .collect::<Vec<_>>()
                 .iter()
                 .map(|f| (&f.function, &f.file, f.line))
-                .eq(told);
+                .eq(wanted);
             if same {
                 let known = self.requests.keys();
                 let sizes = known.filter(|&&(s, of)| s == stack && of.max(1) == size.max(1));
@@ -212,7 +209,7 @@ impl<'t> Program<'t> {
         }
         let origin = |(stack, site): (u32, CallSite)| {
             let all = requested.get(&site).copied().unwrap_or_default();
-            let align = asked_alignment(all);
+            let align = requested_alignment(all);
             (stack, Origin { site, align })
         };
         sites.into_iter().map(origin).collect()
@@ -458,210 +455,3 @@ impl<'t> Program<'t> {
 
 /// The most frames that are searched for the one that reports show.
 const DEEPEST: usize = 16;
-
-/// The alignment that a program requested, as far as the addresses of its blocks tell. For
-/// traces of an earlier recorder, which did not record it. An alignment is believed if the
-/// chance of it is less than one in 256, given that all blocks are at multiples of 16.
-fn asked_alignment(seen: Requested) -> u64 {
-    let common = seen.addresses.trailing_zeros().min(12);
-    let chance = u64::from(common.saturating_sub(4)).saturating_mul(seen.blocks);
-    if seen.blocks > 0 && common > 4 && chance >= 8 {
-        1 << common
-    } else {
-        1
-    }
-}
-
-/// A variable, or a kind of blocks, whose type is known.
-struct Typed {
-    type_name: String,
-    /// Bytes of the type, or of an element of the array.
-    element: u64,
-    at: At,
-}
-
-enum At {
-    Variable(ObjectName, Span),
-    Block(u32, u64, sunder_objects::TypeHandle),
-}
-
-impl Typed {
-    /// The path of the byte at `offset` of the first element, beginning at the element.
-    fn path(&self, names: &mut Names, offset: u64) -> Option<String> {
-        let mut path = match &self.at {
-            At::Variable(object, _) => {
-                let path = names.field_at(object, offset)?;
-                let name = object.name.as_deref().unwrap_or("");
-                path.strip_prefix(name).unwrap_or(&path).to_owned()
-            }
-            At::Block(_, size, handle) => names.field_path(*handle, *size, offset)?,
-        };
-        while path.starts_with('[') {
-            let end = path.find(']')?;
-            path.drain(..=end);
-        }
-        Some(path)
-    }
-
-    /// Gives the bytes at `extent` of each element, or each element as a whole, lines of their
-    /// own.
-    fn change(&self, layout: &mut Layout, extent: Option<Range<u64>>, line: u64) {
-        let change = |known: Option<Shape>| {
-            let fields: Vec<Range<u64>> = known
-                .iter()
-                .flat_map(Shape::moved_fields)
-                .chain(extent.clone())
-                .collect();
-            let align = known.map_or(1, |known| known.align());
-            Shape::fields(self.element, &fields, line).with_align(align)
-        };
-        match self.at {
-            At::Variable(_, span) => {
-                let known = take_static(layout, span);
-                layout.statics.push((span, Arc::new(change(known))));
-            }
-            At::Block(stack, size, _) => {
-                let known = layout.blocks.remove(&(stack, size));
-                let known = known.map(|known| Shape::clone(&known));
-                let shape = Arc::new(change(known));
-                layout.blocks.insert((stack, size), shape);
-            }
-        }
-    }
-}
-
-fn take_static(layout: &mut Layout, span: Span) -> Option<Shape> {
-    let at = layout
-        .statics
-        .iter()
-        .position(|(known, _)| *known == span)?;
-    Some(Shape::clone(&layout.statics.swap_remove(at).1))
-}
-
-/// The type's name as a user writes it: `counter` for `struct counter[8]`.
-pub fn plain_type(name: &str) -> &str {
-    let name = name.trim();
-    let name = ["struct ", "union ", "class "]
-        .iter()
-        .find_map(|word| name.strip_prefix(word))
-        .unwrap_or(name);
-    name.split('[').next().unwrap_or(name).trim()
-}
-
-/// Whether `known` is `asked`, or `asked` with scopes before it.
-fn is_name(known: &str, asked: &str) -> bool {
-    known == asked
-        || known
-            .strip_suffix(asked)
-            .is_some_and(|before| before.ends_with("::"))
-}
-
-/// Whether `asked` names the call at `frame`.
-fn is_called(frame: &CodeFrame, asked: &str) -> bool {
-    if is_name(&frame.function, asked) {
-        return true;
-    }
-    if let Some(hex) = asked.strip_prefix("0x") {
-        let offset = u64::from_str_radix(hex, 16).ok();
-        return offset.is_some() && offset == frame.offset;
-    }
-    let at_line = || {
-        let (file, line) = asked.rsplit_once(':')?;
-        let line: u32 = line.parse().ok()?;
-        let known = frame.file.as_deref()?;
-        let same = file_name(known) == file
-            || known == file
-            || known.strip_suffix(file).is_some_and(|b| b.ends_with('/'));
-        Some(same && frame.line == Some(line))
-    };
-    at_line() == Some(true)
-}
-
-/// The names of a call site.
-fn labels_of(frame: &CodeFrame) -> [String; 2] {
-    [frame.function.clone(), label(frame)]
-}
-
-/// The name of a call site in sentences: `file:line`, or the function.
-pub fn label(frame: &CodeFrame) -> String {
-    match (&frame.file, frame.line) {
-        (Some(file), Some(line)) => format!("{}:{line}", file_name(file)),
-        _ => frame.function.clone(),
-    }
-}
-
-/// The frame in the form of findings, which know the frames of libraries.
-fn as_shown(frame: &CodeFrame) -> sunder_findings::Frame {
-    sunder_findings::Frame {
-        function: frame.function.clone(),
-        file: frame.file.clone(),
-        line: frame.line,
-        ..sunder_findings::Frame::default()
-    }
-}
-
-/// Says `the nearest …s are …`.
-fn nearest(asked: &str, known: &BTreeSet<String>, what: &str) -> String {
-    let mut known: Vec<&String> = known.iter().filter(|k| !k.is_empty()).collect();
-    let distance = |name: &&String| strsim::damerau_levenshtein(asked, name);
-    known.sort_by_key(distance);
-    match known.as_slice() {
-        [] => format!("there is no {what} with a name"),
-        [one] => format!("the only {what} is {one}"),
-        all => {
-            let near: Vec<&str> = all.iter().take(NEAREST).map(|n| n.as_str()).collect();
-            format!("the nearest are {}", near.join(", "))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_alignment_that_may_be_chance_is_none() {
-        let seen = |blocks, addresses| asked_alignment(Requested { blocks, addresses });
-        // Four blocks at multiples of 64: by chance one in 4^4.
-        assert_eq!(seen(4, 0x1000 | 0x40), 64);
-        assert_eq!(seen(3, 0x1040), 1);
-        assert_eq!(seen(1, 0x7000), 4096);
-        assert_eq!(seen(100, 0x1010), 1);
-        assert_eq!(seen(0, 0), 1);
-    }
-
-    #[test]
-    fn names_are_found_without_scopes_and_words() {
-        assert!(is_name("app::pool", "pool") && is_name("pool", "pool"));
-        assert!(!is_name("whirlpool", "pool"));
-        assert_eq!(plain_type("struct counter[8]"), "counter");
-        assert_eq!(plain_type("lreg_args"), "lreg_args");
-    }
-
-    #[test]
-    fn a_call_is_named_by_function_line_or_offset() {
-        let frame = CodeFrame {
-            function: "app::make".into(),
-            file: Some("/src/app/make.c".into()),
-            line: Some(12),
-            offset: Some(0x1234),
-            ..CodeFrame::default()
-        };
-        for name in ["app::make", "make", "make.c:12", "app/make.c:12", "0x1234"] {
-            assert!(is_called(&frame, name), "{name}");
-        }
-        for name in ["mak", "make.c:13", "ake.c:12", "0x12", "12", ":12"] {
-            assert!(!is_called(&frame, name), "{name}");
-        }
-    }
-
-    #[test]
-    fn the_nearest_names_are_told() {
-        let known: BTreeSet<String> = ["hits", "misses", "total", "padding"]
-            .map(str::to_owned)
-            .into();
-        let told = nearest("hit", &known, "field");
-        assert!(told.starts_with("the nearest are hits, "), "{told}");
-        assert_eq!(told.matches(',').count(), 2);
-    }
-}

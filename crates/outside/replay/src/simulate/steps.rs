@@ -3,12 +3,11 @@
 //! in the order of the replay.
 
 use super::machine::Machine;
-use super::order::Watch;
-use crate::options::Order;
+use super::order::{Watch, pieces};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use sunder_access::{Address, Kind, ThreadId};
-use sunder_trace::read::{Event, Kinds, LanePart, Piece, Pieces, Touch, Trace, Turns, What};
+use sunder_trace::read::{Event, Kinds, LanePart, Piece, Touch, Trace, Turns, What};
 
 /// Accesses of a chunk: about 1 MiB, which stays in a processor's second cache.
 const CHUNK: usize = 1 << 16;
@@ -22,11 +21,11 @@ const ROUNDS: usize = 64;
 /// The node, the width and the kind of an access. The node is above the lowest eight bits; of
 /// these the uppermost is set for a write, and the others are the width in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Made(u32);
+pub struct PackedAccess(u32);
 
 const WRITES: u32 = 1 << 7;
 
-impl Made {
+impl PackedAccess {
     #[inline]
     const fn new(node: u32, key: u64) -> Self {
         let Touch { width, kind } = Touch::of(key);
@@ -59,16 +58,16 @@ impl Made {
 
 /// A kind of change of the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Did {
+pub enum HeapChange {
     /// A block was allocated.
-    Allocate(Asked),
+    Allocate(BlockRequest),
     /// A block was freed.
     Free,
 }
 
 /// The request for a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct BlockRequest {
     /// The size in bytes.
     pub size: u64,
     /// The number of the call stack.
@@ -89,7 +88,7 @@ pub struct Change {
     /// The address of the block.
     pub address: Address,
     /// What is changed.
-    pub did: Did,
+    pub kind: HeapChange,
 }
 
 /// A chunk of consecutive events.
@@ -98,7 +97,7 @@ pub struct Steps {
     /// The address of each access.
     pub addresses: Vec<u64>,
     /// The node, width and kind of each access.
-    pub made: Vec<Made>,
+    pub packed: Vec<PackedAccess>,
     /// The recorded time of each access, whatever the order of the replay; empty if not needed.
     pub ticks: Vec<u64>,
     /// The changes of the heap between the accesses, if wanted.
@@ -108,7 +107,7 @@ pub struct Steps {
 impl Steps {
     fn clear(&mut self) {
         self.addresses.clear();
-        self.made.clear();
+        self.packed.clear();
         self.ticks.clear();
         self.changes.clear();
     }
@@ -127,14 +126,15 @@ impl Steps {
             } = turns.lane(0);
             let node = machine.node(thread);
             self.addresses.extend_from_slice(addresses);
-            self.made.extend(keys.iter().map(|&k| Made::new(node, k)));
+            self.packed
+                .extend(keys.iter().map(|&k| PackedAccess::new(node, k)));
             if with_ticks {
                 self.ticks.extend_from_slice(ticks);
             }
             return;
         }
         self.addresses.resize(end, 0);
-        self.made.resize(end, Made(0));
+        self.packed.resize(end, PackedAccess(0));
         if with_ticks {
             self.ticks.resize(end, 0);
         }
@@ -150,9 +150,9 @@ impl Steps {
                 for (turn, &address) in turn.zip(&lane.addresses[first..last]) {
                     turn[place] = address;
                 }
-                let turn = self.made[here.clone()].chunks_exact_mut(lanes);
+                let turn = self.packed[here.clone()].chunks_exact_mut(lanes);
                 for (turn, &key) in turn.zip(&lane.keys[first..last]) {
-                    turn[place] = Made::new(*node, key);
+                    turn[place] = PackedAccess::new(*node, key);
                 }
                 if with_ticks {
                     let turn = self.ticks[here.clone()].chunks_exact_mut(lanes);
@@ -170,13 +170,13 @@ impl Steps {
             let lane = turns.lane(place);
             self.addresses.push(lane.addresses[round]);
             let node = machine.node(lane.thread);
-            self.made.push(Made::new(node, lane.keys[round]));
+            self.packed.push(PackedAccess::new(node, lane.keys[round]));
             self.ticks.push(lane.ticks[round]);
         }
     }
 
     fn add_event(&mut self, event: &Event, id: impl Fn(u32) -> ThreadId) {
-        let (address, did) = match event.what {
+        let (address, kind) = match event.what {
             What::Allocate {
                 address,
                 size,
@@ -184,22 +184,22 @@ impl Steps {
                 align,
             } => {
                 let thread = id(event.thread);
-                let asked = Asked {
+                let request = BlockRequest {
                     size,
                     stack,
                     thread,
                     align,
                 };
-                (address, Did::Allocate(asked))
+                (address, HeapChange::Allocate(request))
             }
-            What::Free { address } => (address, Did::Free),
+            What::Free { address } => (address, HeapChange::Free),
             _ => return,
         };
         self.changes.push(Change {
             before: self.addresses.len(),
             ticks: event.ticks,
             address,
-            did,
+            kind,
         });
     }
 }
@@ -279,12 +279,4 @@ fn read(
     // The receiver may have ended already.
     let _ = full.send(steps);
     pieces.damaged_blocks()
-}
-
-/// All accesses of a trace, and its events of `kinds`, in one of two orders.
-pub fn pieces(trace: &Trace, order: Order, kinds: Kinds) -> Pieces<'_> {
-    match order {
-        Order::Recorded => trace.pieces(kinds),
-        Order::Parallel => trace.pieces_in_parallel(kinds),
-    }
 }

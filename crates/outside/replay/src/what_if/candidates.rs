@@ -2,7 +2,7 @@
 //! a user can look at one more closely. Only the replay tells whether they help.
 
 use crate::options::PlacementAsked;
-use crate::simulate::asked::Asked;
+use crate::simulate::changes::Changes;
 use crate::simulate::resolve::plain_type;
 use std::collections::BTreeMap;
 use sunder_findings::{Finding, Object, ObjectKind, file_name};
@@ -21,7 +21,7 @@ pub struct Candidate {
     /// The change as a sentence.
     pub words: String,
     /// What `simulate` is asked for.
-    pub asked: Asked,
+    pub asked: Changes,
 }
 
 impl Candidate {
@@ -54,9 +54,9 @@ pub fn of_heap() -> impl Iterator<Item = Candidate> {
         Candidate {
             finding: None,
             words: words.to_owned(),
-            asked: Asked {
+            asked: Changes {
                 placement: PlacementAsked::Policy(policy),
-                ..Asked::default()
+                ..Changes::default()
             },
         }
     })
@@ -66,7 +66,7 @@ pub fn of_heap() -> impl Iterator<Item = Candidate> {
 /// bytes.
 pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = Vec::new();
-    let mut add = |words: String, asked: Asked| {
+    let mut add = |words: String, asked: Changes| {
         if all.iter().all(|known| known.asked != asked) {
             all.push(Candidate {
                 finding: Some(finding.rank),
@@ -84,9 +84,9 @@ pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
             ObjectKind::Heap => format!("the blocks from {name}"),
             _ => format!("`{name}`"),
         };
-        let align = Asked {
+        let align = Changes {
             align: vec![(name.clone(), line)],
-            ..Asked::default()
+            ..Changes::default()
         };
         let own = match object.kind {
             ObjectKind::Heap => "their",
@@ -95,9 +95,9 @@ pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
         add(format!("give {what} {lines} of {own} own"), align);
         if is_array(object) {
             let pad = vec![format!("{name}[]")];
-            let asked = Asked {
+            let asked = Changes {
                 pad,
-                ..Asked::default()
+                ..Changes::default()
             };
             add(
                 format!("give each element of {what} {lines} of its own"),
@@ -107,17 +107,17 @@ pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
     }
     let fields = fields(finding);
     for field in &fields {
-        let asked = Asked {
+        let asked = Changes {
             pad: vec![field.clone()],
-            ..Asked::default()
+            ..Changes::default()
         };
         add(format!("give `{field}` {lines} of its own"), asked);
     }
     if fields.len() > 2 {
         let many = fields.len();
-        let asked = Asked {
+        let asked = Changes {
             pad: fields,
-            ..Asked::default()
+            ..Changes::default()
         };
         add(
             format!("give each of these {many} fields {lines} of its own"),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_name_gets_no_change() {
+    fn an_object_without_a_name_gets_no_change() {
         let unknown = Object::default();
         assert!(of_finding(&finding(unknown, vec![]), 64).is_empty());
     }

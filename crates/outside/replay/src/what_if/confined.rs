@@ -11,7 +11,7 @@ use sunder_access::{Address, Span};
 use sunder_coherence::{Config, Protocol};
 use sunder_pipeline::Shape;
 use sunder_placement::Policy;
-use sunder_recorder::{Place, Recorder, Start};
+use sunder_recorder::{Cursor, Recorder, Start};
 use sunder_trace::meta::{Reason, Via};
 use sunder_trace::slot::{Key, Slot, tag};
 
@@ -56,7 +56,7 @@ fn record(deeds: &[(usize, Deed)]) -> (tempfile::TempDir, PathBuf) {
         program: Some((b"/p", b"p\0")),
     };
     recorder.start(&start).unwrap();
-    let places: [Place; THREADS] = Default::default();
+    let places: [Cursor; THREADS] = Default::default();
     let mut blocks: Vec<(u64, u64)> = Vec::new();
     // SAFETY: `places` outlives the record, and one thread uses all buffers.
     unsafe {

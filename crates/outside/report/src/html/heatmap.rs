@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_touch_stand_in_two_rows() {
+    fn adjacent_names_are_drawn_in_two_rows() {
         let rows = |names: &[(u32, &str)]| {
             let names: Vec<_> = names.iter().map(|(at, n)| (*at, (*n).to_owned())).collect();
             rows_of(&names, &(0..64))

@@ -1,6 +1,6 @@
 //! A comparison of two results, for a terminal or a pull request.
 
-use super::TextOptions;
+use super::options::TextOptions;
 use super::page::{Page, Paint};
 use crate::describe::place;
 use crate::figures::{counted, percent};

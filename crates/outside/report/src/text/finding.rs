@@ -1,6 +1,6 @@
 //! One finding in the text report: heading, picture, code, allocation and advice.
 
-use super::TextOptions;
+use super::options::TextOptions;
 use super::page::{Page, Paint};
 use super::picture::{self, Extent};
 use crate::clean::{clean, columns, cut, fit};

@@ -1,7 +1,7 @@
 //! Lines of a given width, with or without colour. All text is cleaned and cut here, so callers
 //! need not do that.
 
-use super::TextOptions;
+use super::options::TextOptions;
 use crate::clean::{clean, columns, cut, wrap};
 use anstyle::{AnsiColor, Style};
 

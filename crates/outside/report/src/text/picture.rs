@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_touch_stand_in_two_rows() {
+    fn adjacent_names_are_drawn_in_two_rows() {
         let rows = |all: &[(u32, &str)], room| whole_labels(&labels(all), 0, room);
         let one = vec!["reads   bytes".to_owned()];
         assert_eq!(rows(&[(0, "reads"), (8, "bytes")], 16), Some(one));

@@ -313,7 +313,7 @@ fn survives(does: Does, dies: i64) -> bool {
 }
 
 #[test]
-fn who_is_killed_while_a_thread_works_for_it_leaves_it_as_it_was() {
+fn tracer_killed_during_a_borrowed_call_leaves_the_thread_unchanged() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !crate::world::may_trace() {
         println!("SKIP: threads can't be stopped here");
@@ -399,7 +399,7 @@ fn lose(target: i32, shared: &Shared) -> Result<(), &'static str> {
 /// Nothing must interfere with what the lost thread still does, and it must go back to where it
 /// was.
 #[test]
-fn a_thread_that_takes_too_long_finishes_and_comes_back_by_itself() {
+fn borrowed_thread_that_misses_the_deadline_resumes_by_itself() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !crate::world::may_trace() {
         println!("SKIP: threads can't be stopped here");

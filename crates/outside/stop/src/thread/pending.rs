@@ -5,7 +5,7 @@ pub fn has_fault(thread: i32) -> bool {
     const PEEK_SIGNALS: u32 = 0x4209;
     const COUNT: usize = 8;
     #[repr(C)]
-    struct Which {
+    struct PeekArguments {
         from: u64,
         flags: u32,
         count: i32,
@@ -23,7 +23,7 @@ pub fn has_fault(thread: i32) -> bool {
         faults.contains(&signal.si_signo) && signal.si_code > 0
     };
     for from in (0..).step_by(COUNT) {
-        let which = Which {
+        let which = PeekArguments {
             from,
             flags: 0,
             count: COUNT as i32,

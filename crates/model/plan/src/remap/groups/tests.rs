@@ -63,7 +63,7 @@ fn neighbouring_words_of_one_thread_are_one_group_with_what_is_between() {
 }
 
 #[test]
-fn what_is_only_read_stays() {
+fn bytes_that_are_only_read_are_not_moved() {
     let uses = words(&[
         &[(1, writes(9))],
         &[(1, reads(9)), (2, reads(9))],
@@ -89,7 +89,7 @@ fn a_range_that_several_write_leaves_the_range_that_others_read() {
 
 /// Listing A.1, variant 5: a writer and a reader of each word.
 #[test]
-fn words_of_different_pairs_of_threads_come_apart() {
+fn words_of_different_pairs_of_threads_get_separate_groups() {
     let uses = words(&[
         &[(0, writes(50)), (1, reads(50))],
         &[(2, writes(50)), (3, reads(50))],
@@ -101,7 +101,7 @@ fn words_of_different_pairs_of_threads_come_apart() {
 }
 
 #[test]
-fn a_single_writer_leaves_those_who_read_beside_it() {
+fn a_single_writer_is_separated_from_readers_of_other_bytes() {
     let limits = &[(2, reads(80)), (3, reads(80))][..];
     let uses = words(&[limits, limits, &[(1, writes(80))]]);
     assert_eq!(moved(&uses), Ok(vec![(16, 8)]));
@@ -136,7 +136,7 @@ fn a_little_false_sharing_beside_much_true_sharing_is_worth_little() {
 /// A queue: each side has an index, which the other side reads when the queue seems full or
 /// empty, and a copy of the other side's index.
 #[test]
-fn who_uses_bytes_seldom_does_not_own_them() {
+fn a_thread_that_uses_bytes_rarely_does_not_own_them() {
     let both = |own: u32, other: u32| [(own, writes(1000)), (other, reads(4))];
     let uses = words(&[
         &both(1, 2),
@@ -161,7 +161,7 @@ fn who_uses_bytes_seldom_does_not_own_them() {
 
 /// The words have the same accessors but are different variables.
 #[test]
-fn bytes_of_the_same_threads_come_apart_by_who_writes_and_how() {
+fn bytes_of_the_same_threads_are_grouped_by_writer_and_kind_of_access() {
     // Each of the two writes as often as the other reads.
     let uses = words(&[
         &[(1, writes(90)), (2, reads(90))],
@@ -235,7 +235,7 @@ fn no_more_groups_than_there_is_room_for() {
 }
 
 #[test]
-fn groups_do_not_take_apart_what_is_used_in_another_way() {
+fn only_threads_that_the_groups_separate_count_as_separated() {
     let one = words(&[&[(1, writes(9))], &[(2, writes(9))]]);
     let mut moved = groups(&one, 8).expect("two groups").groups;
     assert!((apart_by(&one, &moved) - 1.0).abs() < 1e-9);

@@ -60,7 +60,7 @@ fn rows_of_an_array_are_whole_however_little_was_seen_of_them() {
 
 /// The last counts of one thread and the first of another (histogram).
 #[test]
-fn what_only_its_own_thread_uses_goes_along_to_the_ends_of_the_object() {
+fn a_group_is_widened_over_bytes_of_its_own_thread_to_the_ends_of_the_object() {
     let found = [(3040, 3088, &[1][..]), (3088, 3104, &[2])];
     let beside = [(100, 104, &[1][..]), (3900, 3904, &[2])];
     let tasks = object(0, 2 * 3088);
@@ -68,7 +68,7 @@ fn what_only_its_own_thread_uses_goes_along_to_the_ends_of_the_object() {
 }
 
 #[test]
-fn what_others_use_is_as_far_as_a_group_goes() {
+fn a_group_is_not_widened_over_bytes_of_other_threads() {
     // A third thread's row, which is on a line of its own.
     let found = [(0, 8, &[1][..]), (32, 40, &[2])];
     let beside = [(64, 72, &[3][..]), (96, 104, &[2])];
@@ -81,7 +81,7 @@ fn what_others_use_is_as_far_as_a_group_goes() {
 }
 
 #[test]
-fn between_two_groups_the_cut_is_behind_the_ones_bytes_and_before_the_others() {
+fn two_groups_are_separated_between_the_bytes_of_their_threads() {
     let found = [(0, 8, &[1][..]), (192, 200, &[2])];
     let cut = |beside: &[Row<'_>]| wide(object(0, 200), &found, beside)[0].1;
     // Nothing is known about the bytes: equal parts.

@@ -2,14 +2,13 @@
 //! hardware's.
 
 use super::*;
-use crate::machine::perf_event::{SW_CPU_CLOCK, TYPE_SOFTWARE};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 fn software_event(hitm: bool, cpus: Option<Vec<u32>>) -> MemoryEvent {
     MemoryEvent {
         name: "cpu-clock".into(),
-        attr: Attr::new(TYPE_SOFTWARE, SW_CPU_CLOCK),
+        attr: Attr::software(kernel::PERF_COUNT_SW_CPU_CLOCK),
         leader: None,
         hitm,
         precise: 0,
@@ -101,7 +100,7 @@ fn several_events_share_one_ring_a_cpu_and_the_end_is_seen() {
 fn a_group_with_a_leader_opens() {
     let target = Target::spinning();
     let mut event = software_event(false, None);
-    event.leader = Some(Attr::new(TYPE_SOFTWARE, SW_CPU_CLOCK));
+    event.leader = Some(Attr::software(kernel::PERF_COUNT_SW_CPU_CLOCK));
     if let Some(sampler) = opened(&target, vec![event]) {
         // The leaders stay open beside the events that own the rings.
         assert_eq!(sampler.open.len(), sampler.cpus.len());
@@ -166,11 +165,11 @@ fn records_become_events_and_the_hitm_event_marks_its_accesses() {
         ),
     ]
     .concat();
-    let mut rest = Fields(&bytes);
-    while let Some(record) = next_record(&mut rest) {
+    let mut records = Records::new(&bytes);
+    for record in &mut records {
         sampler.take(&record);
     }
-    assert!(rest.0.is_empty());
+    assert!(records.rest().is_empty());
     let mut seen = Vec::new();
     sampler.deliver(Time(u64::MAX), &mut |event| {
         seen.push(match event {

@@ -179,7 +179,7 @@ fn without_a_boundary_only_an_exact_operand_convinces() {
 }
 
 #[test]
-fn what_lies_elsewhere_did_not_trap() {
+fn accesses_to_other_words_are_not_taken_for_the_trap() {
     // mov [rdi],eax with rdi elsewhere: the instruction that trapped jumped here.
     let code = [0x89, 0x07];
     assert_eq!(decoded(&code, true, 0x1002, 0x8000, &[(RDI, 0x9000)]), None);
@@ -244,7 +244,7 @@ fn code_comes_from_the_function_of_the_byte_before() {
 
 /// Each was answered wrongly here while this module had an answer of its own.
 #[test]
-fn addresses_are_what_the_processor_makes_of_them() {
+fn operand_addresses_follow_the_processors_rules() {
     // xlatb adds the lowest byte of rax, not all of it; rax has another one behind it.
     assert_eq!(
         decoded(&[0xd7], true, 0x1001, 0x8000, &[(3, 0x8000), (RAX, 0x55)]),

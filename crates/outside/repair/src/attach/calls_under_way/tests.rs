@@ -252,7 +252,7 @@ fn anything() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn what_registers_hold_that_a_call_does_not_have_means_nothing(
+    fn registers_that_a_call_does_not_use_are_ignored(
         (wait, stale) in (0..WAITS.len(), proptest::array::uniform6(anything())),
     ) {
         let (number, arguments, _) = WAITS[wait];

@@ -1,7 +1,7 @@
 //! Takes everything of ours out of a program, or nothing. Bytes at their new places without hooks
 //! would be missed by kernel calls, and code must not be changed while threads run, which could
 //! execute half of a change. What stays works without us, as it does when we are killed. Called by
-//! `lib.rs` and `attach`.
+//! `repairer` and `attach`.
 
 use super::super::refuse::is_stopped;
 use super::{AT_WORK, CONFINED, Inside, PATIENCE, PAUSE, is_on_its_way};

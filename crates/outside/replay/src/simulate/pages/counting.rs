@@ -1,7 +1,6 @@
 //! Counts misses by page, object, instruction and thread, from the simulator's reports. A miss
 //! on a page that another node took away is attributed to two accesses: the one that missed,
 //! and the write that invalidated the copy.
-//! access touched, and what the write touched that destroyed the copy.
 
 use rustc_hash::FxHashMap;
 use sunder_access::{Access, CodeAddress, Kind, ThreadId};
@@ -18,7 +17,7 @@ pub struct Tag {
 }
 
 /// The tag of an access that is not counted.
-pub const UNTOLD: Tag = Tag {
+pub const UNCOUNTED: Tag = Tag {
     part: u32::MAX,
     site: u32::MAX,
 };
@@ -217,7 +216,7 @@ mod tests {
     /// Two threads write in turn, each to its own object on one page. Then the second reads
     /// what the first wrote.
     #[test]
-    fn a_miss_is_put_down_to_what_was_asked_for_and_what_was_written() {
+    fn a_miss_counts_for_the_accessed_and_the_written_object() {
         let config = Config::new(4096, 2);
         let mut simulator = Simulator::with_observer(config, Counting::default()).expect("fits");
         let mut step = |thread: u32, subject: u32, address: u64, kind: Kind| {

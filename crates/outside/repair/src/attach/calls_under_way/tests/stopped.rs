@@ -198,12 +198,12 @@ const WAITS: &[Wait] = waits! {
 fn sleeps(child: i32) {
     let start = Instant::now();
     loop {
-        let told = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-        let state = told.rsplit(')').next().unwrap_or("").trim_start();
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        let state = stat.rsplit(')').next().unwrap_or("").trim_start();
         if state.starts_with('S') {
             return;
         }
-        assert!(start.elapsed() < HANGS, "the child never waits: {told}");
+        assert!(start.elapsed() < HANGS, "the child never waits: {stat}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

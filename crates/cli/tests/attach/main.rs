@@ -1,0 +1,8 @@
+//! `sunder attach` and `attach --repair`: programs that somebody else started.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod killed;
+mod observed;
+mod repaired;

@@ -1,0 +1,200 @@
+//! `attach` observes a process that somebody else started. It names what can be named without
+//! records of the heap, and the process does not notice.
+
+use crate::support::targets::{
+    as_expected, build, falsely_shared, global, names_fields, open, side_by_side,
+};
+use crate::support::{Ended, plain_sunder, sunder};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use sunder_findings::{Findings, Limit, ObjectKind};
+use sunder_workloads::Variant;
+
+/// Iterations for minutes of work: the tests end these targets.
+const LONG: &str = "80000000000";
+
+fn target(name: &str, size: &str) -> Ended {
+    let mut command = Command::new(build(name, Variant::Shared));
+    command.args(["2", size]).stdout(Stdio::piped());
+    Ended::new(&mut command)
+}
+
+fn attach(target: &Ended, duration: &str, file: &Path) -> Result<Findings, String> {
+    let mut command = sunder();
+    command.args([
+        "attach",
+        "--quiet",
+        "--pid",
+        &target.id(),
+        "--duration",
+        duration,
+    ]);
+    command.arg("-o").arg(file).assert().success().stderr("");
+    open(file)
+}
+
+#[test]
+fn a_global_is_found_with_its_fields() {
+    let folder = tempfile::tempdir().expect("a folder");
+    side_by_side("thread_stats", || {
+        let target = target("thread_stats", LONG);
+        let result = attach(&target, "1s", &folder.path().join("result.json"));
+        drop(target);
+        let result = result?;
+        let said = |l: &Limit| {
+            l.to_string()
+                .contains("attached process tells nothing of its heap")
+        };
+        assert!(result.limits.iter().any(said), "{:#?}", result.limits);
+        assert_eq!(result.program.exit, None);
+        as_expected(falsely_shared(&result, global("stats"))?, "thread_stats")
+    });
+}
+
+#[test]
+fn heap_objects_are_named_by_the_pointers_that_lead_to_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    side_by_side("adjacent_objects", || {
+        let target = target("adjacent_objects", LONG);
+        let result = attach(&target, "1s", &folder.path().join("result.json"));
+        drop(target);
+        let result = result?;
+        let finding = falsely_shared(&result, |f| {
+            let named = f.object.type_name.as_deref().unwrap_or_default();
+            f.object.kind != ObjectKind::Global && named.contains("account")
+        })?;
+        names_fields(finding, &["balance", "deposits"])
+    });
+}
+
+#[test]
+fn the_process_goes_on_as_if_nothing_had_been() {
+    // A sum of record lengths, which depends on the size alone.
+    let size = "20000000";
+    let native = Command::new(build("thread_stats", Variant::Shared))
+        .args(["2", size])
+        .output()
+        .expect("the workload runs");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut target = target("thread_stats", size);
+    // The program may be over before `attach` observes it; a sentence then says so.
+    let seen = sunder()
+        .args([
+            "attach",
+            "--quiet",
+            "--pid",
+            &target.id(),
+            "--duration",
+            "50ms",
+        ])
+        .arg("-o")
+        .arg(folder.path().join("result.json"))
+        .output()
+        .expect("sunder starts");
+    assert!(matches!(seen.status.code(), Some(0 | 125)), "{seen:?}");
+    let mut text = Vec::new();
+    let child = target.child();
+    let out = child.stdout.as_mut().expect("piped");
+    out.read_to_end(&mut text).expect("readable");
+    assert_eq!(text, native.stdout);
+    assert!(child.wait().expect("waited for").success());
+}
+
+#[test]
+fn a_process_that_ends_early_is_reported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("result.json");
+    let mut sleeper = Ended::new(Command::new("sleep").arg("600"));
+    let started = Instant::now();
+    let looking = plain_sunder()
+        .args(["attach", "--pid", &sleeper.id(), "--duration", "10m"])
+        .arg("-o")
+        .arg(&file)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("sunder starts");
+    crate::support::observed(looking.id(), &sleeper.id());
+    sleeper.child().kill().expect("ours");
+    // Reaped, as any parent does.
+    sleeper.child().wait().expect("waited for");
+    let seen = looking.wait_with_output().expect("sunder ends by itself");
+    assert!(started.elapsed() < Duration::from_secs(300));
+    assert_eq!(seen.status.code(), Some(0), "{seen:?}");
+    let told = String::from_utf8_lossy(&seen.stderr);
+    assert!(told.contains("ended before the time was over"), "{told}");
+    open(&file).expect("a result");
+}
+
+#[test]
+fn a_process_that_nobody_collects_has_ended_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("result.json");
+    let mut sleeper = Ended::new(Command::new("sleep").arg("600"));
+    let looking = plain_sunder()
+        .args(["attach", "--pid", &sleeper.id(), "--duration", "10m"])
+        .arg("-o")
+        .arg(&file)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("sunder starts");
+    crate::support::observed(looking.id(), &sleeper.id());
+    // A zombie until the end of this test.
+    sleeper.child().kill().expect("ours");
+    let seen = looking.wait_with_output().expect("sunder ends by itself");
+    assert_eq!(seen.status.code(), Some(0), "{seen:?}");
+    open(&file).expect("a result");
+}
+
+#[test]
+fn an_interrupt_ends_the_observation_and_not_the_report() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("result.json");
+    let mut sleeper = Ended::new(Command::new("sleep").arg("600"));
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let looking = plain_sunder()
+            .args(["attach", "--pid", &sleeper.id(), "--duration", "10m"])
+            .arg("-o")
+            .arg(&file)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("sunder starts");
+        crate::support::observed(looking.id(), &sleeper.id());
+        // SAFETY: takes two integers; the child has not been waited for.
+        unsafe { libc::kill(looking.id() as i32, signal) };
+        let seen = looking.wait_with_output().expect("sunder ends");
+        assert_eq!(seen.status.code(), Some(0), "{signal}: {seen:?}");
+        open(&file).expect("a result");
+        std::fs::remove_file(&file).expect("written");
+    }
+    assert_eq!(sleeper.child().try_wait().expect("ours"), None);
+}
+
+#[test]
+fn the_duration_is_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sleeper = Ended::new(Command::new("sleep").arg("600"));
+    let result = attach(&sleeper, "300ms", &folder.path().join("result.json"));
+    let seconds = result.expect("a result").run.seconds;
+    // How much longer depends on the machine; the observation must not be shorter.
+    assert!((0.3..60.0).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn kernel_threads_are_refused_in_one_sentence() {
+    // Outside of containers, process 2 is the kernel's thread daemon.
+    let kernel = std::fs::read_link("/proc/2/exe").is_err()
+        && std::fs::read_to_string("/proc/2/comm").is_ok_and(|c| c.trim() == "kthreadd");
+    if !kernel {
+        println!("SKIP: no kernel threads are visible here");
+        return;
+    }
+    let seen = sunder()
+        .args(["attach", "--duration", "100ms", "--pid", "2"])
+        .output()
+        .expect("sunder starts");
+    let told = String::from_utf8_lossy(&seen.stderr);
+    assert_eq!(seen.status.code(), Some(125), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+}

@@ -1,0 +1,542 @@
+//! `attach --repair` in programs that somebody else started. They do not notice the library's
+//! coming, the moving of their bytes and the library's removal, and nothing of it is left in them.
+//! A program that can't be repaired is refused in one sentence and goes on untouched.
+
+use crate::support::{Ended, c_program, plain_sunder, sunder, targets};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Instant;
+use sunder_findings::{Findings, Repair};
+
+/// How many runs may pass without threads running side by side before a test gives up.
+const MOST_BUSY_RUNS: u32 = 8;
+
+/// A program that counts until it is told to end.
+struct Target {
+    process: Ended,
+    output: BufReader<std::process::ChildStdout>,
+    is_as_asked: bool,
+}
+
+impl Target {
+    fn start(arguments: &[&str]) -> Self {
+        // Compiled once: compiling again would replace the file under programs that run.
+        static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+        let compiled = || c_program("attached", &[]).expect("it compiles");
+        Self::of(PROGRAM.get_or_init(compiled), arguments)
+    }
+
+    fn of(program: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut process = Ended::new(&mut command);
+        let output = process.child().stdout.take().expect("piped");
+        let mut target = Self {
+            process,
+            output: BufReader::new(output),
+            is_as_asked: false,
+        };
+        let mut line = String::new();
+        target.output.read_line(&mut line).expect("readable");
+        // The second line: it could not be given what its arguments need, and says so.
+        assert!(line == "ready\n" || line == "not ready\n", "{line}");
+        target.is_as_asked = line == "ready\n";
+        target
+    }
+
+    /// Waits until the program writes the line `wanted`.
+    fn says(&mut self, wanted: &str) {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("readable");
+        assert_eq!(line.trim_end(), wanted);
+    }
+
+    /// Waits until our library is in the program.
+    fn is_repaired(&self) {
+        let there = || String::from_utf8_lossy(&self.file("maps")).contains("memfd:sunder-remap");
+        for _ in 0..3000 {
+            if there() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("the library was never mapped");
+    }
+
+    /// Stops the whole process.
+    fn stop(&self) {
+        self.process.kill(libc::SIGSTOP);
+        let stopped = || String::from_utf8_lossy(&self.file("status")).contains("T (stopped)");
+        while !stopped() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    fn id(&self) -> String {
+        self.process.id()
+    }
+
+    fn file(&self, name: &str) -> Vec<u8> {
+        std::fs::read(format!("/proc/{}/{name}", self.id())).expect("the process lives")
+    }
+
+    /// The signals that the program handles, and its mappings of files and of code.
+    fn state(&self) -> (Vec<u64>, Vec<String>) {
+        let text = |name: &str| String::from_utf8(self.file(name)).expect("text");
+        // The program itself changes its handler of SIGUSR2 all the time.
+        let but_one = !(1 << (libc::SIGUSR2 - 1));
+        let number = |l: &str| {
+            let value = l.strip_prefix("SigCgt:")?;
+            Some(u64::from_str_radix(value.trim(), 16).expect("hexadecimal") & but_one)
+        };
+        let mut signals: Vec<u64> = text("status").lines().filter_map(number).collect();
+        // Its counting threads block every signal that can be blocked.
+        let folder =
+            std::fs::read_dir(format!("/proc/{}/task", self.id())).expect("the process lives");
+        let blocked = |task: std::fs::DirEntry| {
+            let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+            let line = status.lines().find_map(|l| l.strip_prefix("SigBlk:"))?;
+            u64::from_str_radix(line.trim(), 16).ok()
+        };
+        let bit = 1 << (libc::SIGSEGV - 1);
+        let masks = folder.flatten().skip(1).take(2).filter_map(blocked);
+        signals.extend(masks.map(|m| m & bit));
+        let maps = text("maps");
+        let kept = maps
+            .lines()
+            .filter(|l| l.contains('/') || l.contains("xp "));
+        (signals, kept.map(str::to_owned).collect())
+    }
+
+    /// Whether the code of its C library in memory equals the file's.
+    fn code_is_its_files(&self) -> bool {
+        let maps = String::from_utf8(self.file("maps")).expect("text");
+        let of_library = |l: &&str| l.contains("r-xp") && l.contains("/libc.so.6");
+        let line = maps.lines().find(of_library).expect("it has one");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |text: &str| u64::from_str_radix(text, 16).expect("hexadecimal");
+        let (start, end) = words[0].split_once('-').expect("a range");
+        let len = (number(end) - number(start)) as usize;
+        let read = |path: &str, at: u64| {
+            use std::os::unix::fs::FileExt;
+            let mut bytes = vec![0; len];
+            let file = std::fs::File::open(path).expect("readable");
+            let got = file.read_at(&mut bytes, at).expect("readable");
+            bytes.truncate(got);
+            bytes
+        };
+        let memory = read(&format!("/proc/{}/mem", self.id()), number(start));
+        let file = read(words[5], number(words[2]));
+        memory[..file.len()] == file[..]
+    }
+
+    /// The CPU time of all its threads, in seconds.
+    fn cpu_seconds(&self) -> f64 {
+        let text = String::from_utf8(self.file("stat")).expect("text");
+        let fields: Vec<&str> = text
+            .rsplit(')')
+            .next()
+            .expect("a name")
+            .split(' ')
+            .collect();
+        let ticks = |n: usize| fields[n].parse::<f64>().expect("a number");
+        // SAFETY: takes an integer.
+        (ticks(12) + ticks(13)) / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64
+    }
+
+    /// Ends the program; what it wrote, and whether it succeeded.
+    fn end(mut self) -> (String, bool) {
+        let child = self.process.child();
+        let mut input = child.stdin.take().expect("piped");
+        input.write_all(b"x").expect("it reads");
+        drop(input);
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).expect("readable");
+        let status = self.process.child().wait().expect("waited for");
+        (text, status.success())
+    }
+}
+
+fn report(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("attach-{name}.json"))
+}
+
+fn repair(file: &Path) -> Repair {
+    let findings = Findings::open(file).expect("a report was written");
+    findings.repair.expect("it has the part")
+}
+
+/// Repairs for `duration`; what Sunder says on standard error.
+fn attach(target: &Target, options: &[&str], duration: &str, file: &Path) -> String {
+    let _ = std::fs::remove_file(file);
+    let output = sunder()
+        .args(["attach", "--repair", "--pid", &target.id(), "--duration"])
+        .arg(duration)
+        .args(options)
+        .arg("--report")
+        .arg(file)
+        .output()
+        .expect("sunder starts");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    told
+}
+
+#[test]
+fn it_comes_moves_and_goes_without_a_trace() {
+    let _alone = targets::alone();
+    let _first = targets::before_others();
+    let mut moved = 0;
+    for arguments in [&[][..], &["calls"]] {
+        for seed in ["1", "2", "3"] {
+            let target = Target::start(arguments);
+            let before = target.state();
+            let file = report("traces");
+            let told = attach(&target, &["--chaos", seed], "2s", &file);
+            assert!(told.contains("nothing of ours is left in it"), "{told}");
+            moved += repair(&file).moved.len();
+            assert_eq!(target.state(), before, "{told}");
+            assert!(target.code_is_its_files(), "{told}");
+            let (text, good) = target.end();
+            assert_eq!(text, "wrong 0\n", "{arguments:?} {seed}: {told}");
+            assert!(good);
+        }
+    }
+    // How many are moved depends on how often the tool gets a CPU.
+    assert!(moved > 0);
+}
+
+/// Attaching and detaching again and again.
+#[test]
+fn it_may_come_again() {
+    let _alone = targets::alone();
+    let target = Target::start(&["calls"]);
+    let before = target.state();
+    for _ in 0..4 {
+        let told = attach(&target, &["--chaos", "5"], "300ms", &report("again"));
+        assert!(told.contains("nothing of ours is left in it"), "{told}");
+        assert_eq!(target.state(), before, "{told}");
+    }
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+/// Not every linker writes a build ID unasked, and nothing here depends on one.
+#[test]
+fn programs_without_a_build_identifier_are_repaired_too() {
+    let _alone = targets::alone();
+    let program = c_program("attached", &["-Wl,--build-id=none"]).expect("it compiles");
+    let target = Target::of(&program, &["calls"]);
+    let file = report("unidentified");
+    let told = attach(&target, &["--chaos", "4"], "1s", &file);
+    assert!(told.contains("nothing of ours is left in it"), "{told}");
+    assert_eq!(repair(&file).hindrance, None, "{told}");
+    assert_eq!(target.end(), ("wrong 0\n".into(), true), "{told}");
+}
+
+#[test]
+fn what_is_falsely_shared_is_moved_while_it_runs() {
+    let _alone = targets::alone();
+    let _first = targets::before_others();
+    for _ in 0..MOST_BUSY_RUNS {
+        let target = Target::start(&[]);
+        let file = report("moved");
+        let (cpu, begin) = (target.cpu_seconds(), Instant::now());
+        let told = attach(&target, &[], "2s", &file);
+        let side_by_side = target.cpu_seconds() - cpu > 1.5 * begin.elapsed().as_secs_f64();
+        assert_eq!(target.end(), ("wrong 0\n".into(), true), "{told}");
+        let repair = repair(&file);
+        if let [moved] = &repair.moved[..] {
+            assert_eq!(moved.object, "shared");
+            assert_eq!(moved.groups.len(), 2, "{moved:#?}");
+            return;
+        }
+        assert!(!side_by_side, "{repair:#?}");
+    }
+    println!("SKIP: its threads did not run side by side");
+}
+
+#[test]
+fn a_dry_run_leaves_the_program_alone() {
+    let _alone = targets::alone();
+    let target = Target::start(&[]);
+    let told = attach(&target, &["--dry-run"], "500ms", &report("dry"));
+    assert!(!told.contains("left in it"), "{told}");
+    assert!(repair(&report("dry")).dry_run);
+    assert!(attach(&target, &["--quiet"], "300ms", &report("quiet")).is_empty());
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+#[test]
+fn an_interrupt_ends_the_repair_and_not_the_program() {
+    let _alone = targets::alone();
+    let target = Target::start(&["calls"]);
+    let before = target.state();
+    let looking = start(&target, "9");
+    target.is_repaired();
+    // SAFETY: takes two integers; the child has not been waited for.
+    unsafe { libc::kill(looking.id() as i32, libc::SIGINT) };
+    let seen = looking.wait_with_output().expect("sunder ends");
+    assert_eq!(seen.status.code(), Some(0), "{seen:?}");
+    assert_eq!(target.state(), before);
+    assert!(target.code_is_its_files());
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+/// `attach --repair` that moves pages at random.
+fn start(target: &Target, seed: &str) -> std::process::Child {
+    plain_sunder()
+        .args(["attach", "--repair", "--chaos", seed, "--pid", &target.id()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("sunder starts")
+}
+
+/// Nothing can be taken out of a stopped program. The hooks stay as well: without them it would
+/// touch bytes that are moved away. When it continues, it runs on as a program that was never
+/// attached to.
+#[test]
+fn a_program_that_is_stopped_at_the_end_keeps_what_it_needs() {
+    let _alone = targets::alone();
+    for (arguments, seed) in [(&[][..], "1"), (&["calls"], "2"), (&["calls"], "3")] {
+        let target = Target::start(arguments);
+        let looking = start(&target, seed);
+        target.is_repaired();
+        // By now some bytes may be moved away.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        target.stop();
+        // SAFETY: takes two integers; the child has not been waited for.
+        unsafe { libc::kill(looking.id() as i32, libc::SIGINT) };
+        let seen = looking.wait_with_output().expect("sunder ends");
+        let told = String::from_utf8_lossy(&seen.stderr);
+        assert_eq!(seen.status.code(), Some(125), "{told}");
+        assert!(told.contains("keeps our library"), "{told}");
+        assert!(told.contains("it is stopped"), "{told}");
+        assert!(!target.code_is_its_files(), "its hooks are gone: {told}");
+        target.process.kill(libc::SIGCONT);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(target.end(), ("wrong 0\n".into(), true), "{told}");
+    }
+}
+
+/// A filter of system calls may kill the program for a call that it never makes itself.
+#[test]
+fn a_program_that_has_confined_itself_is_made_to_call_nothing() {
+    let _alone = targets::alone();
+    for (how, status, wanted) in [
+        ("confines", 125, "confined by seccomp meanwhile"),
+        // One thread without a filter is left, and can make the calls.
+        ("workers-confine", 0, "nothing of ours is left in it"),
+    ] {
+        let mut target = Target::start(&[how]);
+        let looking = start(&target, "4");
+        target.is_repaired();
+        target.process.kill(libc::SIGUSR1);
+        target.says("confined");
+        // SAFETY: takes two integers; the child has not been waited for.
+        unsafe { libc::kill(looking.id() as i32, libc::SIGINT) };
+        let seen = looking.wait_with_output().expect("sunder ends");
+        let told = String::from_utf8_lossy(&seen.stderr);
+        assert_eq!(target.end(), ("wrong 0\n".into(), true), "{how}: {told}");
+        assert_eq!(seen.status.code(), Some(status), "{how}: {told}");
+        assert!(told.contains(wanted), "{how}: {told}");
+    }
+}
+
+/// Stopped by Ctrl-Z: the shell has the terminal then, and the program goes on. Its threads are
+/// never held for as long as the tool is stopped.
+#[test]
+fn a_stop_from_the_terminal_stops_sunder_and_not_the_program() {
+    const TIMES: usize = 30;
+    let _alone = targets::alone();
+    let target = Target::start(&[]);
+    // A process group whose leader's parent is in another group of the session: the kernel does
+    // stop it.
+    let mut sunder = plain_sunder();
+    sunder.args(["attach", "--repair", "--chaos", "6", "--quiet", "--pid"]);
+    let mut sunder = Ended::new(sunder.arg(target.id()).process_group(0));
+    target.is_repaired();
+    let is = |process: &str, state: char| {
+        let text =
+            std::fs::read_to_string(format!("/proc/{process}/stat")).expect("the process lives");
+        text.rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with(state))
+    };
+    let id = target.id();
+    for time in 0..TIMES {
+        std::thread::sleep(std::time::Duration::from_millis(11));
+        sunder.kill(libc::SIGTSTP);
+        let begun = Instant::now();
+        while !is(&sunder.id(), 'T') {
+            assert!(begun.elapsed().as_secs() < 60, "it does not stop");
+        }
+        let threads = std::fs::read_dir(format!("/proc/{id}/task")).expect("the process lives");
+        let names = threads.map(|t| t.expect("readable").file_name().into_string());
+        let all_held = names
+            .map(|t| format!("{id}/task/{}", t.expect("a number")))
+            .all(|t| is(&t, 't'));
+        sunder.kill(libc::SIGCONT);
+        assert!(!all_held, "time {time}");
+    }
+    sunder.kill(libc::SIGINT);
+    let ended = sunder.child().wait().expect("a child of ours");
+    assert_eq!(ended.code(), Some(0));
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+/// The program's own code lies far from the C library, and has no call there that must be hooked.
+#[test]
+fn a_program_with_calls_of_its_own_that_nobody_need_see_is_repaired() {
+    let _alone = targets::alone();
+    let program = c_program("attached", &["-DYIELDS"]).expect("it compiles");
+    let target = Target::of(&program, &[]);
+    let told = attach(&target, &["--chaos", "7"], "500ms", &report("yields"));
+    assert!(told.contains("nothing of ours is left in it"), "{told}");
+    assert_eq!(target.end(), ("wrong 0\n".into(), true), "{told}");
+}
+
+#[test]
+fn programs_with_sequences_that_the_kernel_begins_anew_are_refused() {
+    let program = c_program("attached", &["-DRESTARTS"]).expect("it compiles");
+    let target = Target::of(&program, &[]);
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("(rseq)"), "{told}");
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+/// The one line in which Sunder refuses to repair the process. Checks the exit status as well.
+fn refusal(command: &mut Command, pid: &str) -> String {
+    let seen = command
+        .args(["attach", "--repair", "--duration", "1s", "--pid", pid])
+        .output()
+        .expect("sunder starts");
+    let told = String::from_utf8_lossy(&seen.stderr).into_owned();
+    assert_eq!(seen.status.code(), Some(125), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    told
+}
+
+#[test]
+fn static_programs_are_refused() {
+    let Some(program) = c_program("attached", &["-static"]) else {
+        return;
+    };
+    let target = Target::of(&program, &[]);
+    let told = refusal(&mut plain_sunder(), &target.process.id());
+    assert!(told.contains("statically linked"), "{told}");
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+#[test]
+fn a_traced_program_is_refused() {
+    let mut target = Ended::new(Command::new("sleep").arg("600"));
+    let number: i32 = target.id().parse().expect("a number");
+    // SAFETY: takes integers; the child is ours.
+    let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, number, 0, 0) };
+    if seized != 0 {
+        println!("SKIP: ptrace is not allowed here");
+        return;
+    }
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("is being traced by process"), "{told}");
+    assert!(target.child().try_wait().expect("ours").is_none());
+}
+
+#[test]
+fn a_stopped_program_is_refused() {
+    let target = Target::start(&[]);
+    target.stop();
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("is stopped"), "{told}");
+    target.process.kill(libc::SIGCONT);
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+#[test]
+fn programs_of_others_are_refused() {
+    const NOBODY: u32 = 65534;
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIP: only root can be somebody else");
+        return;
+    }
+    let target = Target::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    // A folder whose files everybody may execute.
+    let program = folder.path().join("sunder");
+    crate::support::copy_program(Path::new(env!("CARGO_BIN_EXE_sunder")), &program);
+    std::fs::set_permissions(
+        folder.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .expect("ours");
+    let mut command = Command::new(program);
+    command.env("NO_COLOR", "1").uid(NOBODY).gid(NOBODY);
+    let told = refusal(&mut command, &target.id());
+    assert!(told.contains("belongs to user 0"), "{told}");
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+#[test]
+fn programs_of_32_bits_are_refused() {
+    let flags = ["-m32", "-nostdlib", "-static", "-fno-pie", "-no-pie"];
+    let Some(program) = c_program("narrow", &flags) else {
+        return;
+    };
+    let Ok(child) = Command::new(program).spawn() else {
+        println!("SKIP: this kernel runs no 32-bit programs");
+        return;
+    };
+    let mut target = Ended::from(child);
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("32-bit"), "{told}");
+    assert!(target.child().try_wait().expect("ours").is_none());
+}
+
+/// Half of the work is done when the kernel refuses the rest.
+#[test]
+fn what_may_have_no_new_code_is_refused_and_as_it_was() {
+    let target = Target::start(&["no-code"]);
+    if !target.is_as_asked {
+        println!("SKIP: this kernel lets memory become code always");
+        return;
+    }
+    let maps = target.file("maps");
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("code that is no file's"), "{told}");
+    assert_eq!(target.file("maps"), maps);
+    assert!(target.code_is_its_files());
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+#[test]
+fn where_there_is_no_room_near_the_c_library_nothing_is_put() {
+    let target = Target::start(&["no-room"]);
+    let maps = target.file("maps");
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("no room near its C library"), "{told}");
+    assert_eq!(target.file("maps"), maps);
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+#[test]
+fn a_program_that_ends_meanwhile_is_no_failure() {
+    let _alone = targets::alone();
+    let target = Target::start(&["calls"]);
+    let looking = plain_sunder()
+        .args(["attach", "--repair", "--chaos", "3", "--pid", &target.id()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("sunder starts");
+    crate::support::observed(looking.id(), &target.id());
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+    let seen = looking.wait_with_output().expect("sunder ends by itself");
+    let told = String::from_utf8_lossy(&seen.stderr);
+    assert!(matches!(seen.status.code(), Some(0 | 125)), "{told}");
+}

@@ -1,0 +1,16 @@
+//! `sunder detect` on programs of all kinds, its reports, and how it ends with the program.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod follow;
+mod import;
+mod interrupts;
+mod jit;
+mod jobs;
+mod outputs;
+mod real_programs;
+mod refused;
+mod status;
+mod thread_locals;
+mod unprivileged;

@@ -1,0 +1,8 @@
+//! `sunder protect`: threads that compute in memory of their own.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod native;
+mod transparent;
+mod workloads;

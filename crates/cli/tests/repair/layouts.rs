@@ -1,0 +1,56 @@
+//! Bytes that went back may be moved into other groups when more is known of them: the threads of
+//! `phases.c` later use other bytes of an object than those that were separated first. Judged by
+//! what was moved and by the program's output, never by time.
+
+use crate::support::repaired::{MOST_BUSY_RUNS, repaired};
+use crate::support::{c_program, targets};
+use std::ops::Range;
+use sunder_findings::Moved;
+
+/// How many runs side by side may miss the second grouping.
+const MOST_MISSED: u32 = 3;
+
+/// The byte range of each group of the first page that moved.
+fn groups(moved: &Moved) -> Vec<Range<u64>> {
+    let page = moved.address.0;
+    let groups = moved.groups.iter();
+    groups
+        .map(|g| g.from.0 - page..g.from.0 - page + g.bytes)
+        .collect()
+}
+
+/// Whether the words with these numbers, which lie at the start of the page, are in different
+/// groups.
+fn takes_apart(moved: &Moved, one: u64, other: u64) -> bool {
+    let groups = groups(moved);
+    let of = |word: u64| groups.iter().position(|group| group.contains(&(8 * word)));
+    of(one) != of(other)
+}
+
+#[test]
+fn what_other_bytes_are_used_of_is_moved_in_another_way() {
+    let _alone = targets::alone();
+    let program = c_program("phases", &[]).expect("it compiles");
+    let program = program.to_str().expect("our own path");
+    let mut missed = 0;
+    for _ in 0..MOST_BUSY_RUNS {
+        let run = repaired("phases", &[], &[program]);
+        assert_eq!(String::from_utf8_lossy(&run.stdout), "wrong 0\n");
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
+        println!("{}", run.stderr.trim());
+        let moved = &run.repair().moved;
+        // In the first phase the words of the second were not accessed.
+        let first = moved.first().filter(|first| takes_apart(first, 0, 1));
+        if let Some(last) = first.and(moved.get(1..)).and_then(<[Moved]>::last) {
+            assert!(takes_apart(last, 4, 5), "{moved:#?}");
+            assert_ne!(groups(last), groups(&moved[0]));
+            assert!(moved[0].rolled_back.is_some(), "{moved:#?}");
+            return;
+        }
+        // Threads that ran one after the other do not contend; and beside other programs the first
+        // grouping may look as if it helped.
+        missed += u32::from(run.side_by_side());
+        assert!(missed < MOST_MISSED, "{:#?}", run.repair());
+    }
+    println!("SKIP: its threads did not run side by side");
+}

@@ -1,0 +1,13 @@
+//! `sunder repair`: bytes are moved inside a running program, which does not notice.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod calls;
+mod chaos;
+mod clocks;
+mod groups;
+mod late;
+mod layouts;
+mod own_calls;
+mod transparent;

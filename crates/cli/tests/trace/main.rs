@@ -1,0 +1,11 @@
+//! `sunder trace`, `cc`, `c++` and `cargo`: every access of a program is recorded.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod emulated;
+mod ends;
+mod full;
+mod instrumented;
+mod names;
+mod rust;

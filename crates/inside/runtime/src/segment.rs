@@ -1,0 +1,79 @@
+//! Maps a segment, and starts recording into it. Contexts: normal (before `main`), post-fork.
+
+use crate::{frames, state, thread, timer};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+use sunder_guest::system;
+use sunder_wire::layout::{MAGIC, OPTION_HEAP, PAGE, Refusal, TOTAL, VERSION, View};
+
+/// Starts recording into `view`; returns whether that worked. `new` is true for a program and false
+/// for a forked child.
+pub fn record(view: View, new: bool) -> bool {
+    let status = view.status();
+    status
+        .process
+        .store(system::process_id(), Ordering::Release);
+    status.programs.fetch_add(1, Ordering::Release);
+    if !state::activate(view) {
+        status
+            .refusal
+            .store(Refusal::WipeOnFork as u32, Ordering::Relaxed);
+        return false;
+    }
+    if new {
+        frames::prepare();
+        thread::prepare();
+        timer::prepare(view);
+    } else {
+        timer::again(view);
+    }
+    if view.header().options.load(Ordering::Relaxed) & OPTION_HEAP != 0 {
+        state::record_heap();
+    }
+    true
+}
+
+/// The first words of a segment or registry: its magic number, version and size.
+pub fn head(fd: c_int) -> Option<[u64; 3]> {
+    let mut head = [0; 24];
+    (system::read_at(fd, &mut head, 0) == head.len() as isize).then(|| words(&head))
+}
+
+/// Maps the segment in `fd`. If this runtime can't use it, the reason is written into the segment.
+pub fn map(fd: c_int) -> Option<View> {
+    let [magic, version, total] = head(fd)?;
+    if magic != MAGIC {
+        return None;
+    }
+    if version as u32 != VERSION || total != TOTAL as u64 {
+        refuse(fd, Refusal::Version);
+        return None;
+    }
+    let Some(base) = system::map_shared(fd, TOTAL, libc::MAP_NORESERVE) else {
+        refuse(fd, Refusal::AddressSpace);
+        return None;
+    };
+    // SAFETY: the mapping is ours; without it a core file is as large as natively.
+    unsafe { system::advise(base.as_ptr() as usize, TOTAL, libc::MADV_DONTDUMP) };
+    // SAFETY: just mapped, and never unmapped.
+    Some(unsafe { View::new(base) })
+}
+
+fn words(head: &[u8; 24]) -> [u64; 3] {
+    // SAFETY: both are 24 bytes of plain data.
+    unsafe { core::mem::transmute_copy(head) }
+}
+
+/// Writes into the segment why the runtime stays passive. The first pages have had the same layout
+/// in all versions.
+fn refuse(fd: c_int, why: Refusal) {
+    if let Some(base) = system::map_shared(fd, 4 * PAGE, libc::MAP_NORESERVE) {
+        // SAFETY: the status page is the third page; nothing else of the view is used.
+        let view = unsafe { View::new(base) };
+        let status = view.status();
+        status.refusal.store(why as u32, Ordering::Relaxed);
+        status
+            .process
+            .store(system::process_id(), Ordering::Release);
+    }
+}

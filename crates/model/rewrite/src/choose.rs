@@ -1,0 +1,178 @@
+//! Chooses the code to copy for a fault: the outermost loop around the instruction that has a plan,
+//! or the instruction alone. Called by the crate's entry points; how a loop's operands are planned
+//! is in [`crate::plan`].
+
+use crate::bounds::plan;
+use crate::calls::targets;
+use crate::effects::UNKNOWN;
+use crate::facts::{Checks, Facts, at_fault};
+use crate::flow::{Graph, OUTER, can_be_copied};
+use crate::live::live_flags;
+use crate::operand::Operand;
+use crate::plan::{Planned, Planner, Version, seen_now};
+use crate::pointers::{Context, Targets};
+use crate::request::{Code, Frame, Refusal, Relocation, Request, Seen};
+use crate::slots::Slots;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use sunder_x86::Manual;
+
+/// The code to copy, with its plans.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub graph: Graph,
+    pub body: BTreeSet<usize>,
+    /// The instruction that faulted.
+    pub at: usize,
+    pub is_loop: bool,
+    /// The plans where all checks held.
+    pub fast: Version,
+    /// The plans where a check failed.
+    pub slow: Version,
+    pub checks: Checks,
+    /// Checks of the slow copy that return to the fast one if they hold.
+    pub returns: BTreeSet<usize>,
+    /// Slots of the frame that are followed where all checks held.
+    pub slots: Option<Slots>,
+    /// The registers of the operand that faulted.
+    pub seen: Seen,
+    /// Instructions before which no comparison may be placed.
+    pub live_flags: BTreeSet<usize>,
+}
+
+/// Chooses the code to copy; with `only_alone` just the instruction that faulted.
+pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, Refusal> {
+    let ip = request.frame.ip;
+    let targets = if only_alone {
+        Targets::new()
+    } else {
+        targets(request)
+    };
+    let context = Context::of(request, &targets);
+    let one = only_alone.then(|| one(&request.frame)).flatten();
+    let own = Graph::of(one.as_ref().unwrap_or(&request.frame), &context);
+    let at = own.find(OUTER, ip.0);
+    let at = at.filter(|&n| can_be_copied(&own.nodes[n].instruction));
+    let at = at.ok_or(Refusal::NoInstruction(ip))?;
+    let seen = can_be_moved(request, &own, at)?;
+    if !only_alone {
+        // The outermost loop is best: to leave a copy and fault again takes as long as many
+        // guards.
+        for depth in (0..=request.callers.len()).rev() {
+            let outer = depth.checked_sub(1).and_then(|n| request.callers.get(n));
+            let outer = outer.unwrap_or(&request.frame);
+            // Analysing all called functions takes long, so the function's own loop is checked
+            // first.
+            if !Graph::is_in_loop(outer, request.memory) {
+                continue;
+            }
+            let found = Graph::within(request, depth, &context);
+            let Some((graph, at)) = found else { continue };
+            let live_flags = live_flags(&graph);
+            let planner = Planner {
+                request,
+                graph: &graph,
+                plain: &graph,
+                code: &outer.code,
+                at,
+                live_flags,
+            };
+            if let Some((body, planned)) = planner.best() {
+                let live_flags = planner.live_flags;
+                return Ok(planned.chosen(graph, body, at, seen, live_flags, true));
+            }
+        }
+    }
+    let (body, planned) = alone(request, &own, at)?;
+    let live_flags = BTreeSet::new();
+    Ok(planned.chosen(own, body, at, seen, live_flags, false))
+}
+
+/// The instruction of a frame without the rest of its function, which takes long to decode.
+/// `None` if control may go elsewhere than to the next instruction.
+fn one<'a>(frame: &Frame<'a>) -> Option<Frame<'a>> {
+    let at = usize::try_from(frame.ip.0.checked_sub(frame.code.start.0)?).ok()?;
+    let bytes = frame.code.bytes.get(at..)?;
+    let i = Decoder::with_ip(64, bytes, frame.ip.0, DecoderOptions::NONE).decode();
+    let goes_on = !i.is_invalid() && i.flow_control() == FlowControl::Next;
+    let code = Code {
+        start: frame.ip,
+        bytes: bytes.get(..i.len()).filter(|_| goes_on)?,
+    };
+    Some(Frame { code, ..*frame })
+}
+
+impl Planned {
+    fn chosen(
+        self,
+        graph: Graph,
+        body: BTreeSet<usize>,
+        at: usize,
+        seen: Seen,
+        live_flags: BTreeSet<usize>,
+        is_loop: bool,
+    ) -> Chosen {
+        Chosen {
+            graph,
+            body,
+            at,
+            is_loop,
+            fast: self.fast,
+            slow: self.slow,
+            checks: self.checks,
+            returns: self.returns,
+            slots: self.slots,
+            seen,
+            live_flags,
+        }
+    }
+}
+
+/// The registers of the operand that faulted, if any displacement can move it.
+fn can_be_moved(request: &Request<'_>, graph: &Graph, at: usize) -> Result<Seen, Refusal> {
+    let ip = request.frame.ip;
+    let instruction = &graph.nodes[at].instruction;
+    let mut manual = Manual::new();
+    let operand = Operand::of(instruction, &mut manual).ok_or(Refusal::Operand(ip))?;
+    let state = at_fault(request);
+    let (Some(base), Some(index)) = operand.single(&state) else {
+        return Err(Refusal::Operand(ip));
+    };
+    match request
+        .moved
+        .relocation(operand.address(base, index), operand.width)
+    {
+        Relocation::Elsewhere => Err(Refusal::Elsewhere(ip)),
+        Relocation::Straddles => Err(Refusal::Straddles(ip)),
+        Relocation::In(rule) if operand.displaced(rule.delta).is_none() => {
+            Err(Refusal::OutOfReach(ip))
+        }
+        Relocation::In(_) => Ok(seen_now(request, &operand)),
+    }
+}
+
+/// The plan for the instruction alone. The entry's conditions check its bounds.
+fn alone(
+    request: &Request<'_>,
+    graph: &Graph,
+    at: usize,
+) -> Result<(BTreeSet<usize>, Planned), Refusal> {
+    let ip = request.frame.ip;
+    let mut manual = Manual::new();
+    let operand = Operand::of(&graph.nodes[at].instruction, &mut manual);
+    let operand = operand.ok_or(Refusal::Operand(ip))?;
+    let unknown = UNKNOWN;
+    let seen = seen_now(request, &operand);
+    let (plan, _) = plan(request.moved, &operand, &unknown, &[seen], |_| false);
+    let fast = Version {
+        plans: BTreeMap::from([(at, plan.ok_or(Refusal::OutOfReach(ip))?)]),
+        facts: Facts::from([(at, unknown)]),
+        ..Version::default()
+    };
+    let planned = Planned {
+        fast,
+        ..Planned::default()
+    };
+    Ok((vec![at].into_iter().collect(), planned))
+}

@@ -1,0 +1,198 @@
+//! The instructions of a copy as they are put together, with their branches to each other, and
+//! their encoding. Used by the other files of [`crate::emit`]; it must not know which code a copy needs.
+
+use crate::choose::Chosen;
+use crate::plan::{CopyKind, Version};
+use crate::reach::NEAR;
+use crate::registers::Register;
+use crate::request::MovedPage;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use iced_x86::{
+    BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock, MemoryOperand,
+    Register as Iced,
+};
+
+/// The instructions of the copy are numbered by addresses from here on, which user space does
+/// not have.
+const NOWHERE: u64 = 1 << 61;
+
+/// The targets of branches in the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Target {
+    /// The copy of an instruction.
+    Node(CopyKind, usize),
+    /// The check after an instruction.
+    Check(CopyKind, usize),
+    /// The guard of an instruction, after a first comparison said that its operand may be on
+    /// the page.
+    Guard(CopyKind, usize),
+    /// The code for an alternative of a guard that fails.
+    Fails(CopyKind, usize, usize),
+    /// The sum before a jump through a table, for the case that it leads to this target.
+    Case(CopyKind, usize, usize),
+    /// From the check after an instruction of the slow copy to the fast copy.
+    Back(usize),
+    /// The code for a return or jump to another address than the expected one.
+    Unexpected(CopyKind, usize),
+    /// An instruction of the original code.
+    Original(u64),
+    /// A jump to original code that a near branch does not reach.
+    Far(u64),
+}
+
+/// An instruction of the copy.
+pub(super) struct Item {
+    pub instruction: Instruction,
+    /// Where it branches to.
+    pub target: Option<Target>,
+    /// The original instruction at which a thread goes on that is stopped here.
+    pub resume: u64,
+}
+
+/// The copy that is being made.
+pub(super) struct Emitter<'a> {
+    pub chosen: &'a Chosen,
+    pub moved: &'a MovedPage,
+    /// Constants that lie before the code.
+    pub literals: Vec<u64>,
+    /// The address at which the block will lie.
+    pub at: u64,
+    pub items: Vec<Item>,
+    /// The first item of each target.
+    pub labels: BTreeMap<Target, usize>,
+    /// Whether something could not be encoded.
+    pub failed: bool,
+}
+
+impl<'a> Emitter<'a> {
+    pub(super) fn plans(&self, way: CopyKind) -> &'a Version {
+        match way {
+            CopyKind::Fast => &self.chosen.fast,
+            CopyKind::Slow => &self.chosen.slow,
+        }
+    }
+
+    pub(super) fn label(&mut self, target: Target) {
+        self.labels.insert(target, self.items.len());
+    }
+
+    pub(super) fn put(&mut self, instruction: Instruction, resume: u64) {
+        self.items.push(Item {
+            instruction,
+            target: None,
+            resume,
+        });
+    }
+
+    pub(super) fn put_made(&mut self, made: Result<Instruction, iced_x86::IcedError>, resume: u64) {
+        match made {
+            Ok(instruction) => self.put(instruction, resume),
+            Err(_) => self.failed = true,
+        }
+    }
+
+    pub(super) fn branch(&mut self, code: Code, target: Target, resume: u64) {
+        match Instruction::with_branch(code, 0) {
+            Ok(instruction) => self.items.push(Item {
+                instruction,
+                target: Some(target),
+                resume,
+            }),
+            Err(_) => self.failed = true,
+        }
+    }
+
+    /// The address of a constant with this value.
+    pub(super) fn literal(&mut self, value: u64) -> u64 {
+        let known = self.literals.iter().position(|&l| l == value);
+        let place = known.unwrap_or_else(|| {
+            self.literals.push(value);
+            self.literals.len() - 1
+        });
+        self.at + 8 * place as u64
+    }
+
+    pub(super) fn target(&self, way: CopyKind, instance: u8, ip: u64) -> Target {
+        match self.chosen.graph.find(instance, ip) {
+            Some(n) if self.chosen.body.contains(&n) => Target::Node(way, n),
+            _ => self.original(ip),
+        }
+    }
+
+    pub(super) fn original(&self, ip: u64) -> Target {
+        if ip.abs_diff(self.at) < NEAR {
+            Target::Original(ip)
+        } else {
+            Target::Far(ip)
+        }
+    }
+
+    /// Continues at `ip`, with a jump unless its copy is next anyway.
+    pub(super) fn go_on(&mut self, way: CopyKind, instance: u8, ip: u64, next: Option<usize>) {
+        let target = self.target(way, instance, ip);
+        if next.map(|next| Target::Node(way, next)) == Some(target) {
+            return;
+        }
+        self.branch(Code::Jmp_rel32_64, target, ip);
+    }
+
+    pub(super) fn compare(&mut self, register: Register, value: u64, resume: u64) {
+        let register = register.iced();
+        let made = match i32::try_from(value as i64) {
+            Ok(tiny) if i8::try_from(tiny).is_ok() => {
+                Instruction::with2(Code::Cmp_rm64_imm8, register, tiny)
+            }
+            Ok(small) => Instruction::with2(Code::Cmp_rm64_imm32, register, small),
+            Err(_) => {
+                let literal = self.literal(value);
+                let place = MemoryOperand::with_base_displ(Iced::RIP, literal as i64);
+                Instruction::with2(Code::Cmp_r64_rm64, register, place)
+            }
+        };
+        self.put_made(made, resume);
+    }
+
+    /// The bytes, and the offset of each item in them.
+    pub(super) fn encode(&mut self) -> Option<(Vec<u8>, Vec<u32>)> {
+        let constants = (8 * self.literals.len()).next_multiple_of(16);
+        let address_of = |place: usize| NOWHERE + 32 * place as u64;
+        for (place, item) in self.items.iter_mut().enumerate() {
+            item.instruction.set_ip(address_of(place));
+            let target = match item.target {
+                None => continue,
+                Some(Target::Original(ip)) => ip,
+                Some(target) => match self.labels.get(&target) {
+                    Some(&label) if label != usize::MAX => address_of(label),
+                    _ => return None,
+                },
+            };
+            item.instruction.set_near_branch64(target);
+        }
+        let code: Vec<Instruction> = self.items.iter().map(|i| i.instruction).collect();
+        let start = self.at + constants as u64;
+        let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
+        let made = BlockEncoder::encode(64, InstructionBlock::new(&code, start), options).ok()?;
+        let mut bytes = Vec::with_capacity(constants + made.code_buffer.len());
+        for literal in &self.literals {
+            bytes.extend_from_slice(&literal.to_le_bytes());
+        }
+        bytes.resize(constants, 0xcc);
+        bytes.extend_from_slice(&made.code_buffer);
+        let offsets: Option<Vec<u32>> = made
+            .new_instruction_offsets
+            .iter()
+            .map(|&offset| offset.checked_add(constants as u32))
+            .collect();
+        Some((bytes, offsets?))
+    }
+}
+
+/// The instruction with another displacement.
+pub(super) fn displaced(mut instruction: Instruction, displacement: u64) -> Instruction {
+    instruction.set_memory_displacement64(displacement);
+    if instruction.memory_base() != Iced::RIP {
+        instruction.set_memory_displ_size(8);
+    }
+    instruction
+}

@@ -1,0 +1,109 @@
+//! Emits guards: comparisons of registers with bounds, each followed by the operand at its new
+//! place, and by the unchanged instruction if all comparisons fail.
+
+use super::emitter::{Emitter, Target, displaced};
+use crate::bounds::{Alternative, Bound};
+use crate::plan::CopyKind;
+use iced_x86::{Code, FlowControl};
+
+impl Emitter<'_> {
+    /// Emits the comparisons of registers with the bounds of an alternative.
+    pub(super) fn guard(
+        &mut self,
+        way: CopyKind,
+        n: usize,
+        number: usize,
+        alternative: &Alternative,
+    ) {
+        let ip = self.chosen.graph.nodes[n].instruction.ip();
+        let failed = Target::Fails(way, n, number);
+        for bound in &alternative.bounds {
+            let register = bound.register;
+            if bound.low == bound.high && (bound.test_low || bound.test_high) {
+                self.compare(register, bound.low, ip);
+                self.branch(Code::Jne_rel32_64, failed, ip);
+                continue;
+            }
+            if bound.low > 0 && bound.test_low {
+                self.compare(register, bound.low, ip);
+                self.branch(Code::Jb_rel32_64, failed, ip);
+            }
+            if bound.high < u64::MAX && bound.test_high {
+                self.compare(register, bound.high, ip);
+                self.branch(Code::Ja_rel32_64, failed, ip);
+            }
+        }
+    }
+
+    /// The bound for a first comparison, if the operand is seldom on the page.
+    pub(super) fn rare_bound<'b>(
+        &self,
+        way: CopyKind,
+        n: usize,
+        all: &'b [Alternative],
+    ) -> Option<&'b Bound> {
+        let [only] = all else { return None };
+        let bound = only.bounds.last()?;
+        let says_something = bound.low == bound.high
+            || bound.low > 0 && bound.test_low
+            || bound.high < u64::MAX && bound.test_high;
+        (says_something && self.plans(way).rare.contains(&n)).then_some(bound)
+    }
+
+    /// Branches to the guard unless one comparison shows that the operand is not on the page.
+    pub(super) fn first_comparison(&mut self, way: CopyKind, n: usize, all: &[Alternative]) {
+        let Some(bound) = self.rare_bound(way, n, all) else {
+            return;
+        };
+        let ip = self.chosen.graph.nodes[n].instruction.ip();
+        let (value, code) = if bound.low == bound.high {
+            (bound.low, Code::Je_rel32_64)
+        } else if bound.low > 0 && bound.test_low {
+            (bound.low, Code::Jae_rel32_64)
+        } else {
+            (bound.high, Code::Jbe_rel32_64)
+        };
+        self.compare(bound.register, value, ip);
+        self.branch(code, Target::Guard(way, n), ip);
+    }
+
+    /// Emits the other alternatives of a guard, and finally the unchanged instruction.
+    pub(super) fn other_alternatives(
+        &mut self,
+        way: CopyKind,
+        n: usize,
+        alternatives: &[Alternative],
+    ) {
+        let instruction = self.chosen.graph.nodes[n].instruction;
+        let done = usize::from(self.rare_bound(way, n, alternatives).is_none());
+        for (number, alternative) in alternatives.iter().enumerate().skip(done) {
+            self.label(match number.checked_sub(1) {
+                Some(before) => Target::Fails(way, n, before),
+                None => Target::Guard(way, n),
+            });
+            self.guard(way, n, number, alternative);
+            self.put(
+                displaced(instruction, alternative.displacement),
+                instruction.ip(),
+            );
+            self.rejoin(way, n);
+        }
+        self.label(Target::Fails(way, n, alternatives.len() - 1));
+        self.put(instruction, instruction.ip());
+        self.rejoin(way, n);
+    }
+
+    /// Continues after the first copy of `n`, with its check if it has one.
+    pub(super) fn rejoin(&mut self, way: CopyKind, n: usize) {
+        let node = &self.chosen.graph.nodes[n];
+        if node.instruction.flow_control() != FlowControl::Next {
+            return;
+        }
+        let after = node.instruction.next_ip();
+        if self.labels.contains_key(&Target::Check(way, n)) {
+            self.branch(Code::Jmp_rel32_64, Target::Check(way, n), after);
+        } else {
+            self.go_on(way, node.instance, after, None);
+        }
+    }
+}

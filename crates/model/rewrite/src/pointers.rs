@@ -1,0 +1,100 @@
+//! Calls and jumps through pointers: which instructions are such, and where they probably lead as
+//! far as the linker's slots and earlier guesses ([`crate::calls`]) tell. Called by the
+//! control-flow graph; it must not follow control flow itself.
+
+use crate::reach::is_far;
+use crate::request::{Code, Memory, MovedPage, Relocation, Request};
+use alloc::collections::BTreeMap;
+use iced_x86::{Instruction, OpKind, Register as Part};
+use sunder_access::{Address, CodeAddress};
+
+/// The targets of calls and jumps through pointers, by the address after the instruction.
+pub(crate) type Targets = BTreeMap<u64, u64>;
+
+/// What is known in addition to the code of a function.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    /// Functions that may be copied too.
+    pub callees: &'a [Code<'a>],
+    pub memory: Memory<'a>,
+    /// The moved page, which may contain the linker's slots.
+    pub moved: Option<&'a MovedPage>,
+    pub targets: &'a Targets,
+    /// The address of the copy, if there is to be one.
+    pub at: Option<CodeAddress>,
+}
+
+/// No targets are known.
+pub(crate) static NOWHERE: Targets = Targets::new();
+
+impl<'a> Context<'a> {
+    /// For the analysis of one function alone.
+    pub(crate) const fn alone(memory: Memory<'a>) -> Self {
+        Self {
+            callees: &[],
+            memory,
+            moved: None,
+            targets: &NOWHERE,
+            at: None,
+        }
+    }
+
+    pub(crate) const fn of(request: &Request<'a>, targets: &'a Targets) -> Self {
+        Self {
+            callees: request.callees,
+            memory: request.memory,
+            moved: Some(request.moved),
+            targets,
+            at: Some(request.at),
+        }
+    }
+
+    /// Whether the copy could not reach an operand relative to rip.
+    pub(crate) fn is_far(&self, i: &Instruction) -> bool {
+        self.at.is_some_and(|at| is_far(i, at.0))
+    }
+
+    /// The probable target of a call or jump through a pointer.
+    pub(crate) fn target(&self, i: &Instruction) -> Option<u64> {
+        if !is_through(i) || is_thread_local(i) || self.is_far(i) {
+            return None;
+        }
+        let slot = || {
+            let slot = slot(i, self.moved)?;
+            (self.memory.0)(slot, 8)
+        };
+        self.targets.get(&i.next_ip()).copied().or_else(slot)
+    }
+
+    pub(crate) fn code(&self, target: u64) -> Option<&'a Code<'a>> {
+        self.callees.iter().find(|c| c.start.0 == target)
+    }
+}
+
+/// The present address of the linker's slot through which a call or jump goes; `None` if it
+/// does not go through one, or if the address is not known.
+pub(crate) fn slot(i: &Instruction, moved: Option<&MovedPage>) -> Option<Address> {
+    let slot = i.ip_rel_memory_address();
+    if !i.is_ip_rel_memory_operand() {
+        return None;
+    }
+    match moved.map_or(Relocation::Elsewhere, |page| page.relocation(slot, 8)) {
+        Relocation::Elsewhere => Some(Address(slot)),
+        Relocation::In(rule) => Some(Address(slot.wrapping_add_signed(rule.delta))),
+        Relocation::Straddles => None,
+    }
+}
+
+/// Whether the instruction is a near call or jump to an address in a register or in memory.
+pub(crate) fn is_through(i: &Instruction) -> bool {
+    let whole = match i.op0_kind() {
+        OpKind::Register => i.op0_register().is_gpr64(),
+        OpKind::Memory => i.memory_size().size() == 8,
+        _ => false,
+    };
+    whole && (i.is_call_near_indirect() || i.is_jmp_near_indirect())
+}
+
+pub(crate) fn is_thread_local(i: &Instruction) -> bool {
+    i.op0_kind() == OpKind::Memory && matches!(i.memory_segment(), Part::FS | Part::GS)
+}

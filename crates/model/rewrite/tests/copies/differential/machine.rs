@@ -1,0 +1,371 @@
+//! Executes a program unchanged and with a moved page, and compares. The page is protected, and
+//! each fault is answered by a copy, as the tool would do it. Called by the tests. It must not
+//! decide anything about copies: it does what the rewriter says.
+
+use super::program::{
+    BASE, BYTES, CACHE, CONTEXT, END, GROUP, GROUP_BYTES, INNER, LEAF, LOOP, OTHER, PAGE, POOL,
+    PRIVATE, SAVES, SLOT, STACK, STUB, Step, UNDERLAY, Way, program,
+};
+use crate::support;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use sunder_access::{Address, CodeAddress, Span};
+use sunder_rewrite::{
+    Block, Code, Condition, Frame, Memory, MovedPage, Refusal, Registers, Request, Resume, Rule,
+    Seen, more_targets, return_slot, specialise,
+};
+
+/// More faults would mean that threads leave copies again at once.
+const MOST_FAULTS: usize = 400;
+
+/// Flags that some instructions of the loops leave undefined.
+const FLAGS: u64 = 0x8c1;
+
+/// The execution with a moved page, as the handler of its faults sees it.
+struct Execution {
+    moved: MovedPage,
+    seen: Vec<Seen>,
+    blocks: Vec<(u64, Block)>,
+    next: u64,
+    faults: usize,
+    refusal: Option<Refusal>,
+    code: Vec<u8>,
+}
+
+static ONE: Mutex<()> = Mutex::new(());
+static mut RUN: Option<Execution> = None;
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+
+/// The positions of the registers in a signal context, by register number.
+const ORDER: [i32; 16] = [
+    libc::REG_RAX,
+    libc::REG_RCX,
+    libc::REG_RDX,
+    libc::REG_RBX,
+    libc::REG_RSP,
+    libc::REG_RBP,
+    libc::REG_RSI,
+    libc::REG_RDI,
+    libc::REG_R8,
+    libc::REG_R9,
+    libc::REG_R10,
+    libc::REG_R11,
+    libc::REG_R12,
+    libc::REG_R13,
+    libc::REG_R14,
+    libc::REG_R15,
+];
+
+extern "C" fn fault(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid context; the run belongs to this thread, which executes
+    // code of the test and holds no lock.
+    unsafe {
+        let context = &mut *context.cast::<libc::ucontext_t>();
+        let registers = &mut context.uc_mcontext.gregs;
+        #[allow(static_mut_refs)]
+        let run = RUN.as_mut().filter(|_| ACTIVE.load(Ordering::SeqCst));
+        let Some(run) = run else {
+            libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+            return;
+        };
+        let mut now = Registers {
+            general: ORDER.map(|place| registers[place as usize] as u64),
+            ip: CodeAddress(registers[libc::REG_RIP as usize] as u64),
+        };
+        now.ip = original(run, now.ip);
+        registers[libc::REG_RIP as usize] = match answer(run, now) {
+            Ok(to) => to as i64,
+            Err(refusal) => {
+                run.refusal = Some(refusal);
+                END as i64
+            }
+        };
+    }
+}
+
+/// The address in the original code of a thread in the code cache.
+fn original(run: &Execution, ip: CodeAddress) -> CodeAddress {
+    for (at, block) in &run.blocks {
+        let offset = ip.0.wrapping_sub(*at);
+        if offset < block.bytes.len() as u64 {
+            let place: Option<&Resume> =
+                block.resume.iter().find(|r| u64::from(r.offset) == offset);
+            return place
+                .expect("a thread stops before an instruction")
+                .original;
+        }
+    }
+    ip
+}
+
+/// Memory of the run, as the tool would read it.
+fn read(at: Address, width: u64) -> Option<u64> {
+    let inside = (BASE..BASE + BYTES - 8).contains(&at.0);
+    let on_page = at.0 & !0xfff == PAGE;
+    let mut bytes = [0; 8];
+    if !inside || on_page || width > 8 {
+        return None;
+    }
+    // SAFETY: the memory belongs to the run and is not protected.
+    unsafe {
+        std::ptr::copy_nonoverlapping(at.0 as *const u8, bytes.as_mut_ptr(), width as usize);
+    }
+    Some(u64::from_le_bytes(bytes))
+}
+
+fn answer(run: &mut Execution, now: Registers) -> Result<u64, Refusal> {
+    run.faults += 1;
+    if run.faults > MOST_FAULTS {
+        return Err(Refusal::Elsewhere(now.ip));
+    }
+    let function = |start: u64, end: u64| Code {
+        start: CodeAddress(start),
+        bytes: &run.code[(start - BASE) as usize..(end - BASE) as usize],
+    };
+    let functions = [
+        function(LOOP, LEAF),
+        function(LEAF, INNER),
+        function(INNER, OTHER),
+        function(OTHER, STUB),
+        function(STUB, END),
+    ];
+    let of = |ip: u64| {
+        let last = functions.iter().rfind(|f| f.start.0 <= ip);
+        *last.expect("the code of the test")
+    };
+    let own = Frame {
+        code: of(now.ip.0),
+        ip: now.ip,
+    };
+    let mut callers: Vec<Frame<'_>> = Vec::new();
+    let (mut inner, mut rsp) = (own, now.general[4]);
+    while inner.code.start.0 != LOOP {
+        // After a return to another address nothing is known.
+        let Some(slot) = return_slot(inner.code, inner.ip, Memory(&read)) else {
+            break;
+        };
+        let at = rsp.wrapping_add_signed(slot);
+        // SAFETY: the address is on the test's own stack.
+        let back = unsafe { *(at as *const u64) };
+        rsp = at + 8;
+        inner = Frame {
+            code: of(back),
+            ip: CodeAddress(back),
+        };
+        callers.push(inner);
+    }
+    let request = Request {
+        frame: own,
+        callers: &callers,
+        callees: &functions[1..],
+        registers: now,
+        moved: &run.moved,
+        seen: &run.seen,
+        memory: Memory(&read),
+        at: CodeAddress(run.next),
+    };
+    // The tool may ask this for any request.
+    let _ = more_targets(&request);
+    let block = specialise(&request)?;
+    // The block's own conditions must allow this thread to enter.
+    let fits = block.entries.iter().any(|entry| {
+        entry.original == now.ip
+            && entry.offset == block.entry
+            && entry.conditions.iter().all(|condition| match *condition {
+                Condition::Register(r, low, high) => (low..=high).contains(&now.get(r)),
+                Condition::Stack(offset, value) => {
+                    let at = now.general[4].wrapping_add_signed(offset);
+                    // SAFETY: the address is on the test's own stack.
+                    value == unsafe { *(at as *const u64) }
+                }
+            })
+    });
+    assert!(fits, "{block:x?}");
+    // SAFETY: the cache belongs to the test, and is writable and executable.
+    unsafe {
+        std::ptr::copy_nonoverlapping(block.bytes.as_ptr(), run.next as *mut u8, block.bytes.len());
+    }
+    let to = run.next + u64::from(block.entry);
+    let at = run.next;
+    run.next += (block.bytes.len() as u64).next_multiple_of(64);
+    run.seen.push(block.seen);
+    run.blocks.push((at, block));
+    Ok(to)
+}
+
+fn bytes(at: u64, len: u64) -> Vec<u8> {
+    // SAFETY: the memory belongs to the run.
+    unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) }.to_vec()
+}
+
+fn protect(at: u64, protection: i32) {
+    // SAFETY: the memory belongs to the run, and nothing else uses it.
+    let done = unsafe { libc::mprotect(at as *mut libc::c_void, 4096, protection) };
+    assert_eq!(done, 0);
+}
+
+/// Fills all memory with values that depend on the address only, and writes the code there,
+/// with a slot that leads to `function`.
+fn prepare(code: &[u8], function: u64) {
+    protect(PAGE, libc::PROT_READ | libc::PROT_WRITE);
+    let fill = |from: u64, len: u64| {
+        for at in (from..from + len).step_by(8) {
+            let value = (at.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 9;
+            // SAFETY: the memory belongs to the run.
+            unsafe { *(at as *mut u64) = value };
+        }
+    };
+    fill(PAGE, 4096);
+    fill(PRIVATE, 0x4000);
+    fill(STACK - 0x4000, 0x4000);
+    // SAFETY: the memory belongs to the run.
+    unsafe {
+        std::ptr::copy_nonoverlapping(code.as_ptr(), BASE as *mut u8, code.len());
+        *((PRIVATE + 0x1000 - 8) as *mut u64) = PAGE + GROUP;
+        *((PRIVATE + 0x1000 - 16) as *mut u64) = PAGE + GROUP;
+        *((PRIVATE + 0x1000 - 24) as *mut u64) = PRIVATE + 0x1000 - 8;
+        *((PRIVATE + 0x1000 - 40) as *mut u64) = PRIVATE + 0x3000;
+        *((PRIVATE + 0x1000 - 64) as *mut u64) = PAGE + GROUP;
+        *((PRIVATE + 0x1000 - 72) as *mut u64) = PRIVATE + 0x3000;
+        *(SLOT as *mut u64) = function;
+        *((SLOT - 16) as *mut u64) = function;
+        *((SLOT - 24) as *mut u64) = OTHER;
+        *((PRIVATE + 0x1000 - 48) as *mut u64) = 2;
+        *((PRIVATE + 0x1000 - 56) as *mut u64) = 1;
+        // For functions with frames: a pointer to the group, the address of their first slot
+        // (below the return address and rbp), a small number.
+        *((PRIVATE + 0x2000) as *mut u64) = PAGE + GROUP;
+        *((PRIVATE + 0x2000 + 8) as *mut u64) = STACK - 0x100 - 24;
+        *((PRIVATE + 0x2000 + 16) as *mut u64) = 3;
+        let context = CONTEXT as *mut u64;
+        for number in 0..16u64 {
+            *context.add(number as usize) = 0x1111_2222_3333 * (number + 3);
+        }
+        for (number, value) in [
+            (4, STACK - 0x100),
+            (5, PRIVATE + 0x1000),
+            (6, PRIVATE + 0x2000),
+            (7, PAGE + GROUP),
+            (12, PAGE + GROUP),
+        ] {
+            *context.add(number) = value;
+        }
+    }
+}
+
+fn execute() {
+    // SAFETY: the code was written there, and follows the calling convention.
+    unsafe {
+        let code: extern "C" fn() = std::mem::transmute(BASE as *const ());
+        code();
+    }
+}
+
+/// Registers, flags, the page and other memory after a run.
+type After = (Vec<u8>, u64, Vec<u8>, Vec<u8>, Vec<u8>);
+
+fn after(page: Vec<u8>) -> After {
+    let flags = bytes(SAVES + 128, 8);
+    let flags = u64::from_le_bytes(flags.try_into().expect("eight bytes"));
+    (
+        bytes(SAVES, 128),
+        flags & FLAGS,
+        page,
+        bytes(PRIVATE, 0x4000),
+        bytes(STACK - 0x100, 0x100),
+    )
+}
+
+fn rule(from: u64, len: u64, to: u64) -> Rule {
+    Rule {
+        bytes: Span {
+            start: Address(PAGE + from),
+            len,
+        },
+        delta: to.wrapping_sub(PAGE + from) as i64,
+    }
+}
+
+pub fn compare(steps: &[Step], leaf: &[Step], rounds: u32) -> Option<usize> {
+    compare_deep([steps, leaf, &[]], rounds)
+}
+
+pub fn compare_deep(parts: [&[Step]; 3], rounds: u32) -> Option<usize> {
+    compare_through(parts, [Way::Direct; 2], rounds)
+}
+
+/// The number of faults of the loop with a function and one that this calls; `None` without an
+/// assembler.
+pub fn compare_through(parts: [&[Step]; 3], ways: [Way; 2], rounds: u32) -> Option<usize> {
+    let function = if ways[0] == Way::Direct { INNER } else { LEAF };
+    compare_source(&program(parts, ways, rounds), function)
+}
+
+pub fn compare_source(source: &str, function: u64) -> Option<usize> {
+    let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    let code = support::assemble_at(BASE, source)?;
+    // SAFETY: nothing else is mapped at this address, which only the test uses.
+    let memory = unsafe {
+        libc::mmap(
+            BASE as *mut libc::c_void,
+            BYTES as usize,
+            libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    };
+    assert_eq!(memory as u64, BASE);
+    prepare(&code, function);
+    execute();
+    let wanted = after(bytes(PAGE, 4096));
+
+    prepare(&code, function);
+    let page = bytes(PAGE, 4096);
+    let rest = GROUP + GROUP_BYTES;
+    let moved = MovedPage {
+        page: Span {
+            start: Address(PAGE),
+            len: 4096,
+        },
+        rules: vec![
+            rule(0, GROUP, UNDERLAY),
+            rule(GROUP, GROUP_BYTES, POOL + GROUP),
+            rule(rest, 4096 - rest, UNDERLAY + rest),
+        ],
+    };
+    // SAFETY: the memory belongs to the run; the handler is set in this process only.
+    unsafe {
+        std::ptr::copy_nonoverlapping(page.as_ptr(), UNDERLAY as *mut u8, 4096);
+        let from = page.as_ptr().add(GROUP as usize);
+        std::ptr::copy_nonoverlapping(from, (POOL + GROUP) as *mut u8, GROUP_BYTES as usize);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = fault as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut());
+        RUN = Some(Execution {
+            moved,
+            seen: Vec::new(),
+            blocks: Vec::new(),
+            next: CACHE,
+            faults: 0,
+            refusal: None,
+            code: code.clone(),
+        });
+    }
+    protect(PAGE, libc::PROT_NONE);
+    ACTIVE.store(true, Ordering::SeqCst);
+    execute();
+    ACTIVE.store(false, Ordering::SeqCst);
+    // SAFETY: no handler is running any more.
+    #[allow(static_mut_refs)]
+    let run = unsafe { RUN.take() }.expect("it was set");
+    assert_eq!(run.refusal, None, "{source}");
+    let mut page = bytes(UNDERLAY, 4096);
+    let group = bytes(POOL + GROUP, GROUP_BYTES);
+    page[GROUP as usize..rest as usize].copy_from_slice(&group);
+    let got = after(page);
+    assert_eq!(got.0, wanted.0, "registers differ:\n{source}");
+    assert!(got == wanted, "flags or memory differ:\n{source}");
+    Some(run.faults)
+}

@@ -1,0 +1,28 @@
+//! The kind of sharing of an object with several lines. Called by the pipeline, which joins lines
+//! to objects. It must not judge a line again: it weighs the lines' verdicts.
+
+use crate::false_share::{FalseShare, Sharing};
+use crate::verdict::Verdict;
+
+/// The kind of sharing of an object with several lines; `None` without lines. It is mixed if
+/// one line clearly is, or if some lines are truly and others falsely shared. Lines in doubt
+/// are decided together, so that an unimportant line with few samples does not decide for the
+/// object. Where bursts confirmed one of the lines, samples alone leave every other line in
+/// doubt: the samples' estimate assumes a random order of accesses, and bursts of the same code
+/// may have shown that the order is not random.
+pub fn joint_sharing<'a>(lines: impl Iterator<Item = &'a Verdict> + Clone) -> Option<Sharing> {
+    let some_confirmed = lines.clone().any(|line| line.confirmed);
+    let mut kinds = None;
+    let mut clear = false;
+    let mut all = Vec::new();
+    for line in lines {
+        kinds = Some(kinds.map_or(line.sharing, |k: Sharing| k.and(line.sharing)));
+        clear |= line.sharing == Sharing::False
+            || line.falsely.is_clearly_mixed() && (line.confirmed || !some_confirmed);
+        all.push((line.falsely, line.interleavings_per_second));
+    }
+    match kinds {
+        Some(Sharing::Mixed) if !clear => Some(FalseShare::joint(&all).sharing()),
+        other => other,
+    }
+}

@@ -1,0 +1,10 @@
+//! Tests of the judge on streams of accesses whose right verdict is known. One binary, so that it is
+//! linked once.
+
+mod diffs;
+mod exact;
+mod limits;
+mod properties;
+mod rules;
+mod simulation;
+mod stream;

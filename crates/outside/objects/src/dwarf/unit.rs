@@ -1,0 +1,135 @@
+//! A unit of debug information, and the entries in it.
+
+use super::index::UnitIndex;
+use super::sections::{Attribute, Bytes, Dwarf, Unit, text_of};
+use gimli::{AttributeValue, UnitOffset, constants as dw};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// An entry of the debug information: the number of its unit, and its offset there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct DieRef {
+    pub(crate) unit: u32,
+    pub(crate) offset: usize,
+}
+
+/// The language in whose syntax a type's name is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Language {
+    #[default]
+    C,
+    Cpp,
+    Rust,
+}
+
+/// The section that a unit was read from; references by section offset stay within one section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Origin(pub(super) u32);
+
+pub(super) const MAIN: Origin = Origin(0);
+pub(super) const SUPPLEMENTARY: Origin = Origin(1);
+
+/// A unit and the data that are needed to read it.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadedUnit {
+    pub(crate) dwarf: Arc<Dwarf>,
+    pub(crate) unit: Arc<Unit>,
+    /// For a split unit, the unit in the main file, which has the line table.
+    pub(crate) skeleton: Option<(Arc<Dwarf>, Arc<Unit>)>,
+    pub(super) origin: Origin,
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) index: Option<Arc<UnitIndex>>,
+}
+
+/// An entry with its attributes.
+pub(crate) type LoadedEntry = gimli::DebuggingInformationEntry<Bytes>;
+
+impl LoadedUnit {
+    /// The text of `attribute`.
+    pub(crate) fn text(&self, attribute: Attribute) -> Option<&'static str> {
+        let text = text_of(self.dwarf.attr_string(&self.unit, attribute).ok()?);
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// The source file with `number` in the unit's line table.
+    pub(crate) fn file(&self, number: u64) -> Option<String> {
+        // A split unit's file numbers belong to its own `.debug_line.dwo`
+        // where there is one, else to the skeleton's table.
+        let own = (&self.dwarf, &self.unit);
+        let (dwarf, unit) = match (&self.skeleton, &self.unit.line_program) {
+            (Some((dwarf, unit)), None) => (dwarf, unit),
+            _ => own,
+        };
+        let header = unit.line_program.as_ref()?.header();
+        let file = header.file(number)?;
+        let mut path = PathBuf::new();
+        if let Some(dir) = unit.comp_dir {
+            path.push(text_of(dir));
+        }
+        let dir = file
+            .directory(header)
+            .and_then(|d| dwarf.attr_string(unit, d).ok());
+        if let Some(dir) = dir {
+            path.push(text_of(dir));
+        }
+        path.push(text_of(dwarf.attr_string(unit, file.path_name()).ok()?));
+        path.to_str().map(str::to_owned)
+    }
+
+    /// The value of a non-negative constant attribute.
+    pub(crate) fn number(entry: &LoadedEntry, name: gimli::DwAt) -> Option<u64> {
+        entry.attr(name)?.udata_value()
+    }
+
+    /// The entry at `offset` of the unit.
+    pub(crate) fn entry(&self, offset: usize) -> Option<LoadedEntry> {
+        self.unit.entry(UnitOffset(offset)).ok()
+    }
+
+    /// Calls `visit` for each direct child of the entry at `offset`.
+    pub(crate) fn for_each_child(
+        &self,
+        offset: usize,
+        mut visit: impl FnMut(&LoadedEntry),
+    ) -> Result<(), gimli::Error> {
+        let mut entries = self.unit.entries_at_offset(UnitOffset(offset))?;
+        entries.next_entry()?;
+        let parent = entries.current().map_or(0, |e| e.depth());
+        let has_children = entries.current().is_some_and(|e| e.has_children());
+        if !has_children {
+            return Ok(());
+        }
+        entries.next_entry()?;
+        loop {
+            match entries.current() {
+                Some(entry) if entry.depth() > parent => visit(entry),
+                _ => return Ok(()),
+            }
+            if entries.next_sibling()?.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The language of the unit's source.
+    pub(crate) fn language(&self) -> Language {
+        // The skeleton of a split unit does not have it; its split part does.
+        let root = self.unit.header.root_offset().0;
+        let value = self
+            .entry(root)
+            .and_then(|e| e.attr_value(dw::DW_AT_language));
+        match value {
+            Some(AttributeValue::Language(
+                dw::DW_LANG_C_plus_plus
+                | dw::DW_LANG_C_plus_plus_03
+                | dw::DW_LANG_C_plus_plus_11
+                | dw::DW_LANG_C_plus_plus_14
+                | dw::DW_LANG_C_plus_plus_17
+                | dw::DW_LANG_C_plus_plus_20,
+            )) => Language::Cpp,
+            Some(AttributeValue::Language(dw::DW_LANG_Rust)) => Language::Rust,
+            _ => Language::C,
+        }
+    }
+}

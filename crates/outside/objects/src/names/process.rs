@@ -1,0 +1,67 @@
+//! What is known of one process image: its mappings, and the files that have been read. The queries
+//! are in the files beside this one.
+
+use super::lock_call::FoundCall;
+use super::thread_blocks::ThreadBlocks;
+use crate::limits::Limits;
+use crate::module::{Debug, Module};
+use crate::options::NameOptions;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use sunder_access::Mappings;
+
+/// Names of one process image. Loads lazily, owns all caches.
+pub struct Names {
+    pub(super) options: NameOptions,
+    pub(super) mappings: Mappings,
+    pub(super) modules: Vec<Module>,
+    /// By path and inode; `None` for files without names.
+    pub(super) known: HashMap<(String, u64), Option<u32>>,
+    pub(super) limits: Limits,
+    /// `None` until first needed.
+    pub(super) lock_calls: Option<Vec<FoundCall>>,
+    /// The thread-local blocks of libraries.
+    pub(super) blocks: ThreadBlocks,
+    /// See [`Names::set_way`].
+    pub(super) ways: HashMap<(String, u64), Option<PathBuf>>,
+}
+
+impl Names {
+    /// Names of an image without mappings.
+    pub fn new(options: NameOptions) -> Self {
+        Self {
+            options,
+            mappings: Mappings::new(),
+            modules: Vec::new(),
+            known: HashMap::new(),
+            limits: Limits::default(),
+            lock_calls: None,
+            blocks: ThreadBlocks::default(),
+            ways: HashMap::new(),
+        }
+    }
+
+    /// Replaces the mappings. Modules that have been read stay in memory.
+    pub fn set_mappings(&mut self, mappings: Mappings) {
+        self.mappings = mappings;
+        self.lock_calls = None;
+    }
+
+    /// One sentence for each thing that could not be found or read so far.
+    pub fn limits(&self) -> Vec<String> {
+        self.limits.in_sentences()
+    }
+
+    /// The debug information of a module, loaded at the first call, and the list for its missing
+    /// parts.
+    pub(crate) fn debug(&mut self, module: usize) -> Option<(&mut Debug, &mut Vec<String>)> {
+        let Self {
+            modules,
+            options,
+            limits,
+            ..
+        } = self;
+        let (debug, _) = modules.get_mut(module)?.debug(options, limits)?;
+        Some((debug, &mut limits.sentences))
+    }
+}

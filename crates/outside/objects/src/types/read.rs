@@ -1,0 +1,273 @@
+//! Reading types from the debug information.
+
+use super::{MAX_DEPTH, Member, Shape, Type, TypeId, TypeTable};
+use crate::dwarf::{DebugInfo, DieRef, Language, LoadedEntry, LoadedUnit};
+use gimli::{AttributeValue, constants as dw};
+use std::collections::HashMap;
+
+/// A type larger than the address space is taken for a broken file.
+const MAX_SIZE: u64 = 1 << 48;
+
+impl TypeTable {
+    /// The type described by the entry `die`.
+    pub(crate) fn load(
+        &mut self,
+        debug: &mut DebugInfo,
+        die: DieRef,
+        depth: u32,
+    ) -> Option<TypeId> {
+        if let Some(&known) = self.known.get(&die) {
+            return Some(known);
+        }
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        let id = TypeId(u32::try_from(self.types.len()).ok()?);
+        self.types.push(Type {
+            name: None,
+            size: None,
+            shape: Shape::Scalar,
+            language: Language::C,
+        });
+        self.known.insert(die, id);
+        if let Some(ty) = self.read(debug, die, depth) {
+            self.types[id.0 as usize] = ty;
+        }
+        Some(id)
+    }
+
+    fn read(&mut self, debug: &mut DebugInfo, die: DieRef, depth: u32) -> Option<Type> {
+        let unit = debug.unit(die.unit)?.clone();
+        let entry = unit.entry(die.offset)?;
+        let name = debug.qualified_name(die);
+        let mut ty = Type {
+            name,
+            size: LoadedUnit::number(&entry, dw::DW_AT_byte_size),
+            shape: Shape::Scalar,
+            language: unit.language(),
+        };
+        let pointer = |sign| Shape::Pointer {
+            to: entry
+                .attr_value(dw::DW_AT_type)
+                .and_then(|t| debug.resolve(die.unit, &t)),
+            sign,
+        };
+        match entry.tag() {
+            dw::DW_TAG_pointer_type => ty.shape = pointer("*"),
+            dw::DW_TAG_reference_type => ty.shape = pointer("&"),
+            dw::DW_TAG_rvalue_reference_type => ty.shape = pointer("&&"),
+            dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type => {
+                if entry.attr(dw::DW_AT_declaration).is_some()
+                    || entry.attr(dw::DW_AT_signature).is_some()
+                {
+                    return self.complete(debug, die, &entry, &ty, depth);
+                }
+                let union = entry.tag() == dw::DW_TAG_union_type;
+                let members = self.members(debug, die, depth);
+                let keyword = if union { "union" } else { "struct" };
+                ty.shape = Shape::Record { keyword, members };
+            }
+            dw::DW_TAG_array_type => {
+                let element = self.nested(debug, die.unit, &entry, depth)?;
+                let counts = counts(&unit, die.offset);
+                ty.size = ty.size.or_else(|| {
+                    let size = self.size(element)?;
+                    counts
+                        .iter()
+                        .try_fold(size, |size, &count| size.checked_mul(count?))
+                });
+                ty.shape = Shape::Array { element, counts };
+            }
+            tag => {
+                if let Some(qualifier) = alias(tag) {
+                    let to = self.nested(debug, die.unit, &entry, depth);
+                    ty.size = ty.size.or_else(|| self.size(to?));
+                    ty.shape = Shape::Alias { to, qualifier };
+                } else if tag == dw::DW_TAG_enumeration_type && ty.language == Language::C {
+                    ty.name = ty.name.map(|n| format!("enum {n}"));
+                }
+            }
+        }
+        if matches!(ty.shape, Shape::Pointer { .. }) {
+            ty.size = Some(8);
+        }
+        ty.size = ty.size.filter(|&size| size < MAX_SIZE);
+        Some(ty)
+    }
+
+    fn nested(
+        &mut self,
+        debug: &mut DebugInfo,
+        unit: u32,
+        entry: &LoadedEntry,
+        depth: u32,
+    ) -> Option<TypeId> {
+        let die = debug.resolve(unit, &entry.attr_value(dw::DW_AT_type)?)?;
+        self.load(debug, die, depth + 1)
+    }
+
+    /// The definition for the declaration at `die`, or an empty record of its name.
+    fn complete(
+        &mut self,
+        debug: &mut DebugInfo,
+        die: DieRef,
+        entry: &LoadedEntry,
+        declared: &Type,
+        depth: u32,
+    ) -> Option<Type> {
+        let by_signature = entry
+            .attr_value(dw::DW_AT_signature)
+            .and_then(|s| debug.resolve(die.unit, &s));
+        let found = by_signature.or_else(|| self.definition(debug, declared.name.as_deref()?));
+        let found = found
+            .filter(|&f| f != die)
+            .and_then(|f| self.load(debug, f, depth + 1));
+        let complete = found.and_then(|f| self.get(f)).cloned();
+        complete.or_else(|| {
+            Some(Type {
+                shape: Shape::Record {
+                    keyword: "struct",
+                    members: Vec::new(),
+                },
+                ..declared.clone()
+            })
+        })
+    }
+
+    fn definition(&mut self, debug: &mut DebugInfo, name: &str) -> Option<DieRef> {
+        if self.records.is_none() {
+            let mut all: HashMap<&'static str, Vec<DieRef>> = HashMap::new();
+            for unit in 0..debug.loaded_units() {
+                let Some(index) = debug.index(unit) else {
+                    continue;
+                };
+                for &(name, offset) in &index.records {
+                    all.entry(name).or_default().push(DieRef { unit, offset });
+                }
+            }
+            self.records = Some(all);
+        }
+        let last = name.rsplit("::").next().unwrap_or(name);
+        // The arguments of a template may contain `::`, too.
+        let last = if name.ends_with('>') { name } else { last };
+        let candidates = self.records.as_ref()?.get(last).cloned()?;
+        candidates
+            .into_iter()
+            .find(|&c| debug.qualified_name(c).as_deref() == Some(name))
+    }
+
+    fn members(&mut self, debug: &mut DebugInfo, die: DieRef, depth: u32) -> Vec<Member> {
+        let Some(unit) = debug.unit(die.unit).cloned() else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        let mut entries = Vec::new();
+        let _ = collect_members(&unit, die.offset, &mut entries);
+        for entry in entries {
+            let Some(ty) = self.nested(debug, die.unit, &entry, depth) else {
+                continue;
+            };
+            let Some((offset, bits)) = placement(&entry, self.size(ty)) else {
+                continue;
+            };
+            let size = match bits {
+                Some((first, count)) => Some(first.saturating_add(count).div_ceil(8)),
+                None => self.size(ty),
+            };
+            let name = match entry.tag() {
+                dw::DW_TAG_inheritance => None,
+                _ => entry.attr_value(dw::DW_AT_name).and_then(|n| unit.text(n)),
+            };
+            found.push(Member {
+                name,
+                ty,
+                offset,
+                size,
+            });
+        }
+        found
+    }
+}
+
+fn alias(tag: gimli::DwTag) -> Option<&'static str> {
+    Some(match tag {
+        dw::DW_TAG_typedef => "",
+        dw::DW_TAG_const_type => "const ",
+        dw::DW_TAG_volatile_type => "volatile ",
+        dw::DW_TAG_atomic_type => "_Atomic ",
+        dw::DW_TAG_restrict_type => "restrict ",
+        _ => return None,
+    })
+}
+
+/// The lengths of an array's dimensions, outermost first.
+fn counts(unit: &LoadedUnit, offset: usize) -> Vec<Option<u64>> {
+    let mut counts = Vec::new();
+    let _ = unit.for_each_child(offset, |entry| {
+        if entry.tag() == dw::DW_TAG_subrange_type {
+            let count = LoadedUnit::number(entry, dw::DW_AT_count);
+            let upper = LoadedUnit::number(entry, dw::DW_AT_upper_bound);
+            // `T x[0]` has no bound or one of -1.
+            counts.push(
+                count
+                    .or(upper.and_then(|u| u.checked_add(1)))
+                    .filter(|&c| c < MAX_SIZE),
+            );
+        }
+    });
+    if counts.is_empty() {
+        counts.push(None);
+    }
+    counts
+}
+
+/// Members and base classes of the record at `offset`; the fields of a Rust enum's variants are
+/// overlapping members.
+fn collect_members(
+    unit: &LoadedUnit,
+    offset: usize,
+    found: &mut Vec<LoadedEntry>,
+) -> Result<(), gimli::Error> {
+    let mut inner = Vec::new();
+    unit.for_each_child(offset, |entry| match entry.tag() {
+        dw::DW_TAG_member
+            // A static member is only declared here; its definition is elsewhere.
+            if entry.attr(dw::DW_AT_declaration).is_none()
+                && entry.attr(dw::DW_AT_external).is_none() =>
+        {
+            found.push(entry.clone());
+        }
+        dw::DW_TAG_inheritance => found.push(entry.clone()),
+        dw::DW_TAG_variant_part | dw::DW_TAG_variant => inner.push(entry.offset().0),
+        _ => {}
+    })?;
+    for offset in inner {
+        collect_members(unit, offset, found)?;
+    }
+    Ok(())
+}
+
+/// Byte offset of a member, and for bit fields the first bit in that byte and the number of bits.
+/// `None` for virtual bases, whose offset is not fixed.
+fn placement(entry: &LoadedEntry, size: Option<u64>) -> Option<(u64, Option<(u64, u64)>)> {
+    let bits = LoadedUnit::number(entry, dw::DW_AT_bit_size);
+    if let (Some(first), Some(count)) = (LoadedUnit::number(entry, dw::DW_AT_data_bit_offset), bits)
+    {
+        return Some((first / 8, Some((first % 8, count))));
+    }
+    let at = match entry.attr_value(dw::DW_AT_data_member_location) {
+        None => 0,
+        Some(AttributeValue::Exprloc(_) | AttributeValue::Block(_)) => return None,
+        Some(value) => value.udata_value()?,
+    };
+    if let (Some(from_top), Some(count)) = (LoadedUnit::number(entry, dw::DW_AT_bit_offset), bits) {
+        // DWARF 3 counts from the most significant bit of the storage unit.
+        let storage = LoadedUnit::number(entry, dw::DW_AT_byte_size)
+            .or(size)?
+            .checked_mul(8)?;
+        let gap = storage.checked_sub(from_top.checked_add(count)?)?;
+        let first = at.checked_mul(8)?.checked_add(gap)?;
+        return Some((first / 8, Some((first % 8, count))));
+    }
+    Some((at, None))
+}

@@ -1,0 +1,20 @@
+//! Which mappings are memory that processes have in common (`MAP_SHARED`, memory files, System V
+//! segments). Pure; used by `process` and `shared`.
+
+use sunder_access::{Mapping, Mappings};
+
+/// Whether other processes may write to the mapping's memory.
+pub fn is_common(mapping: &Mapping) -> bool {
+    let ours = mapping.path.starts_with("/memfd:sunder-");
+    mapping.shared && mapping.inode != 0 && !ours
+}
+
+/// Whether a process with these mappings has memory in common with others that is written at
+/// all: every process maps some read-only tables of the C library.
+pub fn has_common_memory(mappings: &Mappings) -> bool {
+    const MADE_FOR_IT: [&str; 4] = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
+    mappings
+        .iter()
+        .filter(|m| is_common(m))
+        .any(|m| m.write || MADE_FOR_IT.iter().any(|prefix| m.path.starts_with(prefix)))
+}

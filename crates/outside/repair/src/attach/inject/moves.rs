@@ -1,0 +1,104 @@
+//! Has the library in the program move the bytes of an area, or put them back, while all threads are
+//! stopped.
+
+use super::{AT_WORK, CONFINED, Inside, is_on_its_way};
+use crate::attach::check::{Obstacle, obstacle};
+use crate::control::ControlFile;
+use crate::soundness::{OTHER_CODE, has_its_code};
+use std::sync::atomic::Ordering::Acquire;
+use sunder_access::Mappings;
+use sunder_hooking::Calls;
+use sunder_observe::proc;
+use sunder_stop::World;
+
+/// The outcome of an attempt to move an area, or to put it back.
+pub enum Applied {
+    /// The library was called; the area's state says how it went.
+    Done,
+    /// Not at this moment, for this reason; a later attempt may succeed.
+    NotNow(String),
+    /// The bytes can't be moved at all, for this reason.
+    Never(String),
+}
+
+impl Inside {
+    /// Has the library move the bytes of an area, if nothing prevents it. Code that is new since
+    /// `calls` checked it last is checked first. Copies of code were made of the mappings `then`.
+    pub fn apply(
+        &self,
+        file: &ControlFile,
+        number: usize,
+        calls: &mut Calls,
+        then: &Mappings,
+    ) -> Applied {
+        let area = &file.control().areas[number];
+        let pages = (area.page.load(Acquire), area.len.load(Acquire));
+        if let Ok(mappings) = proc::mappings(self.process)
+            && !calls.have_seen(&mappings)
+            && let Err(why) = calls.all_seen(&mappings)
+        {
+            return Applied::Never(why);
+        }
+        let world = match World::stop(self.process) {
+            Ok(world) => world,
+            Err(error) => return Applied::NotNow(error.to_string()),
+        };
+        let Ok(mappings) = proc::mappings(self.process) else {
+            return Applied::NotNow("its mappings can't be read".into());
+        };
+        if !calls.have_seen(&mappings) {
+            return Applied::NotNow("it has just loaded code".into());
+        }
+        if !has_its_code(area, then, &mappings) {
+            return Applied::Never(OTHER_CODE.into());
+        }
+        if !self.has_own_hooks() {
+            let why = "a module that makes kernel calls of its own has been loaded anew";
+            return Applied::Never(why.into());
+        }
+        let ours = |ip| self.layout.has(ip);
+        let (plan, restorers) = (&self.plan, &self.restorers);
+        match obstacle(
+            &world,
+            &self.memory,
+            &mappings,
+            plan,
+            &ours,
+            restorers,
+            pages,
+        ) {
+            Some(Obstacle::Passing(why)) => return Applied::NotNow(why.into()),
+            Some(Obstacle::Lasting(why)) => return Applied::Never(why.into()),
+            None => {}
+        }
+        if is_on_its_way(file) {
+            return Applied::NotNow("other bytes are on their way".into());
+        }
+        self.ask(&world, self.table.apply, number as u64)
+    }
+
+    /// Has the library put the bytes of an area back, unless bytes are being moved already.
+    pub fn roll_back(&self, file: &ControlFile, number: usize) -> Applied {
+        match World::stop(self.process) {
+            Ok(_) if is_on_its_way(file) => Applied::NotNow("bytes are on their way".into()),
+            Ok(world) => self.ask(&world, self.table.roll_back, number as u64),
+            Err(error) => Applied::NotNow(error.to_string()),
+        }
+    }
+
+    fn ask(&self, world: &World, function: u64, argument: u64) -> Applied {
+        if self.is_at_work(world) {
+            return Applied::NotNow(AT_WORK.into());
+        }
+        let Some(worker) = self.worker(world) else {
+            return Applied::Never(CONFINED.into());
+        };
+        let asked = self
+            .borrow(worker)
+            .and_then(|worker| self.library(&worker, function, argument));
+        match asked {
+            Ok(_) => Applied::Done,
+            Err(error) => Applied::NotNow(error.to_string()),
+        }
+    }
+}

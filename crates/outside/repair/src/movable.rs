@@ -1,0 +1,128 @@
+//! Whether the bytes of pages may be moved at all, whatever is gained by it. Called by `choose`,
+//! `pattern` and `chaos`, and by `repairer` before bytes are moved again.
+
+use sunder_access::{Address, Mappings, PAGE};
+use sunder_pipeline::Process;
+
+/// Whether the bytes of these pages may be moved at all.
+///
+/// # Errors
+/// Says why not.
+pub fn can_be_moved(
+    process: &Process,
+    mappings: &Mappings,
+    page: u64,
+    len: u64,
+) -> Result<(), String> {
+    fits(mappings, page, len)?;
+    let mapping = mappings.at(Address(page));
+    if mapping.is_some_and(|m| process.makes_stacks_in(m)) {
+        // A fault on the stack that its thread uses at that moment would end the program.
+        return Err("the program keeps stacks there that it made itself".into());
+    }
+    no_thread_lives_on(process, page, len)
+}
+
+/// The pages must be private data of the program, readable and writable, in one mapping.
+fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<(), String> {
+    let mapping = mappings.at(Address(page));
+    let mapping = mapping.ok_or("its mapping is not known")?;
+    let program = mappings
+        .iter()
+        // Code of ours may lie below the program.
+        .find(|m| m.is_file() && !m.path.starts_with("/memfd:sunder-"))
+        .map_or("", |m| m.path.as_str());
+    if mapping.span.end().0 < page + len {
+        return Err("it lies on two mappings".into());
+    }
+    if mapping.shared {
+        return Err("its memory may be shared with other processes".into());
+    }
+    if !mapping.read || !mapping.write || mapping.execute {
+        return Err("its memory is not plain data".into());
+    }
+    match mapping.path.as_str() {
+        "[heap]" => {}
+        "[stack]" => return Err("it lies on a stack".into()),
+        path if path.is_empty() || path.starts_with("[anon") => {
+            // A library's zero-initialised data lie right behind its file's mapping.
+            let before = |end: u64| mappings.iter().find(|m| m.span.end().0 == end);
+            let mut start = mapping.span.start.0;
+            while let Some(previous) = before(start) {
+                if previous.is_file() && previous.path != program {
+                    return Err("it belongs to a library".into());
+                }
+                if previous.is_file() || !previous.path.is_empty() {
+                    break;
+                }
+                start = previous.span.start.0;
+            }
+        }
+        path if path == program => {}
+        // A library can be unmapped without the C library's knowledge.
+        _ => return Err("it belongs to a library".into()),
+    }
+    Ok(())
+}
+
+/// No thread may have its stack or its thread-local variables on the pages: they are used while all
+/// signals are blocked, the one of faults included.
+fn no_thread_lives_on(process: &Process, page: u64, len: u64) -> Result<(), String> {
+    let Some(heap) = process.heap() else {
+        if process.stops_to_move {
+            return Ok(());
+        }
+        return Err("nothing is known of the program's threads".into());
+    };
+    let threads = heap.segment.threads();
+    // Also for threads that have ended: the C library gives their stacks to new threads.
+    for thread in &threads {
+        let start = thread.stack.start.0;
+        // The thread's descriptor lies above its thread-local variables.
+        let end = thread.stack.end().0.max(thread.fs_base.0 + PAGE);
+        if start < page + len && page < end {
+            return Err("it lies on a thread's stack".into());
+        }
+        let own = thread.fs_base.0;
+        if own.wrapping_add(PAGE) > page && own < page + len + (64 << 10) {
+            return Err("it lies beside a thread's own variables".into());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::tests::writable;
+    use sunder_access::{ProcessId, ThreadId};
+
+    const HERE: u64 = 0x5000_0000;
+
+    /// A fault on the stack that a thread uses ends the program; and a program that makes a stack
+    /// of its own has more of them than the one that was seen.
+    #[test]
+    fn memory_with_stacks_that_the_program_made_is_not_moved() {
+        let heap = writable(HERE, HERE + 0x10_0000, "[heap]");
+        let elsewhere = writable(HERE + 0x20_0000, HERE + 0x30_0000, "");
+        let own = writable(0x7ffd_0000_0000, 0x7ffd_0002_0000, "[stack]");
+        let mappings: Mappings = [heap, elsewhere, own].into_iter().collect();
+        let mut process = Process::recorded(ProcessId(1), sunder_sharing::Config::default());
+        process.stops_to_move = true;
+        let moved = |process: &Process, page| can_be_moved(process, &mappings, page, PAGE);
+        process.threads.sampled(ThreadId(1), 0x7ffd_0001_0000);
+        assert_eq!(
+            moved(&process, HERE),
+            Ok(()),
+            "the first thread's own is another"
+        );
+        process.threads.sampled(ThreadId(1), HERE + 0x8_0ff8);
+        process.threads.sampled(ThreadId(1), 0x7ffd_0001_0000);
+        assert!(
+            moved(&process, HERE).is_err(),
+            "also when it is back on its own"
+        );
+        assert!(moved(&process, HERE + 0xf_f000).is_err());
+        assert_eq!(moved(&process, HERE + 0x20_0000), Ok(()));
+    }
+}

@@ -1,0 +1,41 @@
+//! A proposal to move the bytes of some pages. Made by `choose` and `chaos`, carried out by
+//! `repairer`.
+
+use sunder_access::{Address, ThreadId};
+use sunder_plan::remap::Group;
+
+/// Pages whose bytes may be moved.
+pub struct Proposal {
+    /// Address of the first page.
+    pub page: u64,
+    /// Length of the pages in bytes.
+    pub len: u64,
+    /// The groups of bytes that go to lines of their own.
+    pub groups: Vec<Group>,
+    /// Name of the object on the pages.
+    pub object: String,
+    /// The most that the sharing costs, as a share of its threads' time.
+    pub cost_share: f64,
+    /// The threads that use the pages, busiest first.
+    pub threads: Vec<ThreadId>,
+    /// Address of the busiest instruction.
+    pub code: u64,
+}
+
+impl Proposal {
+    /// The addresses of its groups.
+    pub fn layout(&self) -> Layout {
+        let groups = self.groups.iter();
+        groups
+            .map(|g| (self.page + g.offset, self.page + g.end()))
+            .collect()
+    }
+
+    /// Whether an address lies on its pages.
+    pub fn holds(&self, address: Address) -> bool {
+        address.0.wrapping_sub(self.page) < self.len
+    }
+}
+
+/// Start and end address of each group.
+pub type Layout = Vec<(u64, u64)>;

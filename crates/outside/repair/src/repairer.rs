@@ -1,0 +1,363 @@
+//! Repairs a program while it is observed: chooses pages, has them moved (`moving`), and follows
+//! them. Driven by the loop of `live`, for a program that we started and for a running one. It must
+//! not speak to threads itself: `request`, `serve` and `attach` do.
+
+mod chaos;
+mod moving;
+
+use crate::attach::entry::{Entry, Planned};
+use crate::attach::inject::Left;
+use crate::attempt::{Attempt, is_on_its_way};
+use crate::before::Before;
+use crate::chaos::Chaos;
+use crate::choose::{Chooser, Look};
+use crate::control::ControlFile;
+use crate::outcome::outcome;
+use crate::serve::Server;
+use crate::{request, tell};
+use anyhow::{Context, Result};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::Duration;
+use sunder_access::{Address, CodeAddress, Mappings, ProcessId, Span, Time};
+use sunder_findings::{Repair, Unrepaired};
+use sunder_hooking::Calls;
+use sunder_live::{Live, LiveRemedy, Loaded};
+use sunder_observe::ObserveError;
+use sunder_observe::launch::Child;
+use sunder_observe::{monotonic_now, proc};
+use sunder_pipeline::Wanted;
+use sunder_wire::remap::{AREAS, Area, NO_HOOKS, NOT_LOADED, READY};
+
+/// Pause between two looks at the lines.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Pause between two looks at threads that are being measured.
+const MEASURE_EVERY: Duration = Duration::from_millis(2);
+
+/// How much of the result is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// All findings, and everything that was done.
+    #[default]
+    Report,
+    /// The names of objects that were moved or left alone.
+    Lines,
+    /// Only whether something was done; no names.
+    Nothing,
+}
+
+/// Repairs a program while it is observed: chooses pages, has them moved, and follows them.
+pub struct Repairer {
+    /// Only say what would be moved.
+    pub dry_run: bool,
+    /// The file that is shared with the library.
+    pub file: Arc<ControlFile>,
+    /// How the library gets into the program.
+    pub entry: Entry,
+    server: Option<Server>,
+    /// The process.
+    pub process: ProcessId,
+    started: Time,
+    next_look: Duration,
+    /// Chooses what is moved.
+    pub chooser: Chooser,
+    calls: Calls,
+    /// In chaos mode: picks random pages in place of falsely shared ones.
+    chaos: Option<Chaos>,
+    attempts: Vec<Attempt>,
+    gauge: Before,
+    /// The program's mappings when bytes were last moved.
+    pub mappings: Mappings,
+    refused: Vec<Unrepaired>,
+    /// Address ranges of ours in the program, mapped or about to be.
+    taken: Vec<(u64, u64)>,
+    hindrance: Option<String>,
+    /// The library was seen in place.
+    began: bool,
+    /// Threads of the program were stopped. `ptrace` reports the program's end too, so it must be
+    /// asked of `sunder_stop`.
+    stops: bool,
+    /// How much of the result is wanted.
+    pub detail: Detail,
+}
+
+impl LiveRemedy for Repairer {
+    fn load(&self) -> Option<Loaded> {
+        let Entry::Preloaded(library) = &self.entry else {
+            return None;
+        };
+        let library = library.path();
+        let mut value = library.clone().into_os_string();
+        value.push(",");
+        value.push(self.file.path());
+        Some(Loaded {
+            library,
+            variable: "SUNDER_REMAP".into(),
+            value,
+        })
+    }
+
+    fn waits_for_samples(&self) -> bool {
+        false
+    }
+
+    fn can_follow(&self) -> bool {
+        false
+    }
+
+    fn wanted(&self) -> Wanted {
+        match self.detail {
+            Detail::Report => Wanted::All,
+            Detail::Nothing => Wanted::Of(Vec::new()),
+            Detail::Lines => {
+                let moved = self.attempts.iter().map(|a| a.pages());
+                let moved = moved.map(|(page, len)| Span::new(Address(page), len));
+                let left = self.refused.iter().filter_map(tell::line_of);
+                Wanted::Of(moved.chain(left).collect())
+            }
+        }
+    }
+
+    fn begins(&mut self, process: ProcessId) -> Result<()> {
+        self.process = process;
+        self.started = monotonic_now();
+        if matches!(self.entry, Entry::Preloaded(_)) {
+            self.file.control().process.store(process.0, Release);
+            self.serve(process)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, live: &mut Live) {
+        if self.stops {
+            // A thread that did not stop in time is let go on as soon as it has stopped. An end of
+            // the program that is learned of meanwhile is remembered by `sunder_stop`.
+            let _ = sunder_stop::exit(self.process);
+        }
+        self.request_moves();
+        self.note_code_at_start();
+        let elapsed = live.elapsed();
+        self.gauge.read();
+        if self.chaos.is_some() {
+            self.move_at_random(live);
+            return;
+        }
+        self.follow_moves(live);
+        if elapsed < self.next_look || live.first_suspect.is_none() {
+            return;
+        }
+        self.next_look = elapsed + LOOK_EVERY;
+        live.session.process(self.process).stops_to_move = self.stops_to_move();
+        if !self.can_move() {
+            return;
+        }
+        let now = monotonic_now();
+        let unwatched = live.watch_refused.is_some();
+        let process = live.session.process(self.process);
+        let measured = self.dry_run || self.gauge.is_enough() && self.entry.is_planned();
+        match self.chooser.look(process, now, unwatched, measured) {
+            Look::Nothing => self.gauge = Before::Nothing,
+            Look::Gathering(bytes) => {
+                self.entry.plan(self.process);
+                self.gauge.measure(self.process, bytes, self.dry_run);
+            }
+            Look::Move(proposal) => {
+                // An earlier refusal was about another pattern of sharing.
+                self.refused
+                    .retain(|r| !r.address.is_some_and(|at| proposal.holds(at)));
+                let before = std::mem::take(&mut self.gauge).end();
+                // These pages get another layout now, so earlier layouts are not used again.
+                let (page, end) = (proposal.page, proposal.page + proposal.len);
+                let earlier = self.attempts.iter_mut().filter(|a| {
+                    let (from, len) = a.pages();
+                    from < end && page < from + len
+                });
+                earlier.for_each(Attempt::end);
+                self.begin(proposal, before);
+            }
+            Look::Leave(refused) => {
+                self.gauge = Before::Nothing;
+                self.refused.push(refused);
+            }
+        }
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        let measuring = matches!(self.gauge, Before::Measuring(..))
+            || self.attempts.iter().any(Attempt::is_measuring);
+        (measuring || self.chaos.is_some()).then_some(MEASURE_EVERY)
+    }
+
+    fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {
+        if self.stops {
+            return Ok(sunder_stop::exit(self.process).map(ExitStatus::from_raw));
+        }
+        child.try_wait()
+    }
+}
+
+impl Repairer {
+    /// A repairer of a program into which the library gets by `entry`; `chaos` is the seed of
+    /// chaos mode.
+    ///
+    /// # Errors
+    /// If the kernel gives us no memory.
+    pub fn new(entry: Entry, chaos: Option<u64>) -> Result<Self> {
+        let file = match entry {
+            Entry::Preloaded(_) => ControlFile::with_plan()?,
+            _ => ControlFile::unshared()?,
+        };
+        Ok(Self {
+            dry_run: false,
+            file: Arc::new(file),
+            entry,
+            server: None,
+            stops: false,
+            detail: Detail::Report,
+            process: ProcessId(0),
+            started: Time(0),
+            next_look: Duration::ZERO,
+            chooser: Chooser::default(),
+            calls: Calls::to_move(),
+            chaos: chaos.map(Chaos::new),
+            attempts: Vec::new(),
+            gauge: Before::Nothing,
+            mappings: Mappings::new(),
+            refused: Vec::new(),
+            taken: Vec::new(),
+            hindrance: None,
+            began: false,
+        })
+    }
+
+    /// Starts answering the program's threads.
+    fn serve(&mut self, process: ProcessId) -> Result<()> {
+        let server = Server::start(Arc::clone(&self.file), process);
+        self.server = Some(server.context("cannot start a thread")?);
+        Ok(())
+    }
+
+    /// Whether all threads are stopped to move bytes.
+    const fn stops_to_move(&self) -> bool {
+        matches!(self.entry, Entry::Late(_) | Entry::Inside(_))
+    }
+
+    /// Puts the library into the program, and starts the thread that answers it.
+    ///
+    /// # Errors
+    /// Says why it could not be put in, and what stays in the program.
+    pub fn put(&mut self, process: ProcessId, planned: Planned) -> Result<()> {
+        self.stops = true;
+        let (inside, file, mut calls) = planned.put(process)?;
+        self.file = Arc::new(file);
+        if let Err(error) = self.serve(process) {
+            if let Left::Memory(why) = inside.take_out(&self.file) {
+                return Err(error.context(format!("our library stays in it, as {why}")));
+            }
+            return Err(error);
+        }
+        self.taken.extend(inside.ours());
+        let code: Vec<_> = inside.code().map(|(start, end)| [start, end]).collect();
+        calls.know(&code);
+        self.calls = calls;
+        self.began = true;
+        self.entry = Entry::Inside(Box::new(inside));
+        Ok(())
+    }
+
+    /// Something is to be moved: puts the library into the program if it waits for that
+    /// ([`Entry::Late`]). False if it could not be put in.
+    fn put_library_in(&mut self) -> bool {
+        match std::mem::replace(&mut self.entry, Entry::Never) {
+            Entry::Late(late) => {
+                let process = self.process;
+                let planned = late.take(process);
+                if let Err(error) = planned.and_then(|planned| self.put(process, planned)) {
+                    if !request::has_ended(process) {
+                        self.hindrance = Some(format!("{error:#}"));
+                    }
+                    return false;
+                }
+                true
+            }
+            other => {
+                self.entry = other;
+                true
+            }
+        }
+    }
+
+    /// Notes the code that was there when the library was put in place: it is the library's own.
+    fn note_code_at_start(&mut self) {
+        if self.began || self.file.control().ready.load(Acquire) != READY {
+            return;
+        }
+        self.began = true;
+        if let Ok(mappings) = proc::mappings(self.process) {
+            self.calls.begin(&mappings);
+        }
+    }
+
+    /// Whether the library is in place and another move may begin.
+    fn can_move(&mut self) -> bool {
+        if self.dry_run {
+            return self.attempts.len() < AREAS;
+        }
+        let chaos = self.chaos.is_some();
+        let under_way = self.attempts.iter().any(|attempt| {
+            let area = attempt.area.map(|n| self.area(n));
+            area.is_some_and(|area| {
+                if chaos {
+                    is_on_its_way(area)
+                } else {
+                    attempt.holds_up(area)
+                }
+            })
+        });
+        let ready = self.file.control().ready.load(Acquire) == READY
+            || matches!(self.entry, Entry::Late(_));
+        ready && !under_way && self.attempts.len() < AREAS
+    }
+
+    fn area(&self, number: usize) -> &Area {
+        &self.file.control().areas[number]
+    }
+
+    /// What was repaired. `function` gives the name of code that was copied.
+    pub fn finish(&mut self, function: &mut dyn FnMut(CodeAddress) -> Option<String>) -> Repair {
+        let ready = self.file.control().ready.load(Acquire);
+        let preloaded = matches!(self.entry, Entry::Preloaded(_));
+        if preloaded && ready != READY && self.attempts.is_empty() {
+            self.hindrance = Some(
+                match ready {
+                    NOT_LOADED => "the library was not loaded into the program",
+                    NO_HOOKS => "the C library's kernel calls can't be led through hooks",
+                    _ => "the program confines itself, or makes processes in a way that can't be followed",
+                }
+                .into(),
+            );
+        }
+        let mut repair = Repair {
+            dry_run: self.dry_run,
+            hindrance: self.hindrance.take(),
+            moved: Vec::new(),
+            refused: std::mem::take(&mut self.refused),
+        };
+        let now = monotonic_now().0;
+        let areas = &self.file.control().areas;
+        for attempt in &mut self.attempts {
+            let area = attempt.area.map(|n| (n, &areas[n]));
+            if let Some((_, area)) = area {
+                attempt.follow(area, now);
+            }
+            match outcome(attempt, area, self.server.as_ref(), self.started, function) {
+                Ok(moved) => repair.moved.push(moved),
+                Err(refused) => repair.refused.push(refused),
+            }
+        }
+        repair.refused.extend(self.chooser.known.refused());
+        repair
+    }
+}

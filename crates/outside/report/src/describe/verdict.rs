@@ -1,0 +1,129 @@
+//! What a finding is and costs, and the answer of a whole run.
+
+use crate::clean::clean;
+use crate::figures::{counted, percent};
+use sunder_findings::{Finding, Findings, LatentOn, Sharing, Standing};
+
+/// The number of findings of each standing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) significant: usize,
+    pub(crate) below: usize,
+    pub(crate) truly: usize,
+    pub(crate) latent: usize,
+}
+
+impl Counts {
+    pub(crate) fn of(all: &Findings, threshold: f64) -> Self {
+        let mut counts = Self::default();
+        for finding in &all.findings {
+            *match finding.standing(threshold) {
+                Standing::Significant => &mut counts.significant,
+                Standing::BelowThreshold => &mut counts.below,
+                Standing::TrueSharing => &mut counts.truly,
+                Standing::Latent => &mut counts.latent,
+            } += 1;
+        }
+        counts
+    }
+}
+
+/// The result in one sentence.
+pub(crate) fn answer(all: &Findings, threshold: f64) -> String {
+    let mut significant = all.significant(threshold);
+    let Some(first) = significant.next() else {
+        return format!(
+            "No false sharing found that costs {} or more.",
+            percent(threshold)
+        );
+    };
+    let many = significant.count() + 1;
+    let cost = format!(
+        "up to {} of the time of {}",
+        percent(first.false_cost_percent()),
+        counted(threads_of(first), "thread")
+    );
+    let name = clean(&first.subject());
+    if many == 1 {
+        format!("False sharing in {name}: it costs {cost}.")
+    } else {
+        format!("{many} objects are falsely shared; the first, {name}, costs {cost}.")
+    }
+}
+
+/// The kind of the finding: `false sharing`, `latent false sharing` and so on.
+pub(crate) fn kind(finding: &Finding) -> &'static str {
+    match (finding.latent, finding.sharing) {
+        (true, _) => "latent false sharing",
+        (false, Sharing::False) => "false sharing",
+        (false, Sharing::True) => "true sharing",
+        (false, Sharing::Mixed) => "mixed sharing",
+    }
+}
+
+/// The cost of the finding, or the condition of a latent one; for mixed sharing also the cost
+/// of the false part.
+pub(crate) fn cost(finding: &Finding) -> String {
+    match false_part(finding) {
+        Some(part) => format!("{}, {part}", whole_cost(finding)),
+        None => whole_cost(finding),
+    }
+}
+
+/// The cost of the whole finding, or the condition of a latent one.
+pub(crate) fn whole_cost(finding: &Finding) -> String {
+    if !finding.latent {
+        return format!("up to {}", percent(finding.cost_percent));
+    }
+    match finding.latent_on {
+        Some(LatentOn::LineSize(bytes)) => format!("with {bytes}-byte lines"),
+        Some(LatentOn::StartOffset(byte)) => format!("if it starts at byte {byte} of a line"),
+        None => "not on this machine".to_owned(),
+    }
+}
+
+/// The false part's cost, as in `5.7 % falsely`, for mixed sharing that is present.
+pub(crate) fn false_part(finding: &Finding) -> Option<String> {
+    (finding.sharing == Sharing::Mixed && !finding.latent)
+        .then(|| format!("{} falsely", percent(finding.false_cost_percent())))
+}
+
+/// The number of threads that take part. On pages, not all of them touch the bytes that are
+/// shown.
+pub(crate) fn threads_of(finding: &Finding) -> usize {
+    match &finding.on_pages {
+        Some(pages) => pages.threads.len(),
+        None => finding.threads().len(),
+    }
+}
+
+/// The sharing that would remain with lines of another size, if that was determined.
+pub(crate) fn on_smaller_lines(finding: &Finding) -> Option<String> {
+    let smaller = finding.on_smaller_lines?;
+    let left = match smaller.sharing {
+        None => "nothing of this would be left",
+        Some(Sharing::True) if finding.sharing != Sharing::True => {
+            "only true sharing would be left"
+        }
+        Some(Sharing::True) => "it would be true sharing all the same",
+        Some(Sharing::False) => "there would be false sharing all the same",
+        Some(Sharing::Mixed) => "there would be true and false sharing all the same",
+    };
+    Some(format!("On lines of {} bytes {left}.", smaller.line_size))
+}
+
+/// The findings that are not shown, if any: `1 truly shared object, 2 below 1 %`.
+pub(crate) fn hidden(counts: Counts, threshold: f64) -> Option<String> {
+    let mut parts = Vec::new();
+    if counts.truly > 0 {
+        parts.push(counted(counts.truly, "truly shared object"));
+    }
+    if counts.below > 0 {
+        parts.push(format!(
+            "{} below {}",
+            counted(counts.below, "falsely shared object"),
+            percent(threshold)
+        ));
+    }
+    (!parts.is_empty()).then(|| parts.join(" and "))
+}

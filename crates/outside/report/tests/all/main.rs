@@ -1,0 +1,8 @@
+//! The reports of whole findings, one file for each form of report.
+
+mod documentation;
+mod html;
+mod odd_values;
+mod sarif;
+mod text;
+mod what_if;
