@@ -50,7 +50,10 @@ int main(int argc, char **argv) {
     struct arguments a = read_arguments(argc, argv);
     make_pages();
     links = malloc((size_t)a.threads * sizeof *links);
-    use_len = calloc((size_t)a.threads * STRIDE, sizeof *use_len); /* alloc: use_len */
+    size_t bytes = (size_t)a.threads * STRIDE * sizeof *use_len;
+    /* Where the fixed variant's lengths have no line to themselves, `links` is on the first. */
+    use_len = IS_FIXED ? aligned_alloc(LINE, bytes) : malloc(bytes); /* alloc: use_len */
+    memset(use_len, 0, bytes);
     for (long i = 0; i < a.threads; i++)
         links[i] = malloc((size_t)(a.size / a.threads + 1) * 8 * sizeof **links);
     run_threads(a, work);

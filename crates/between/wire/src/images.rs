@@ -1,7 +1,7 @@
 //! The tool's side of the registry: it keeps segments ready for new process images, and finds
 //! the images that have claimed one.
 
-use crate::environment::{Change, changes};
+use crate::environment::{Change, changes, descriptor_path};
 use crate::error::{Error, Result};
 use crate::layout::VERSION;
 use crate::registry::{BYTES, ENTRIES, MAGIC, OPTION_FOLLOW, RegistryEntry, RegistryView};
@@ -117,8 +117,7 @@ impl Registry {
 
     /// The path at which another process of the same user finds the registry.
     pub fn fd_path(&self) -> PathBuf {
-        let fd = self.file.as_raw_fd();
-        format!("/proc/{}/fd/{fd}", std::process::id()).into()
+        descriptor_path(std::process::id(), self.file.as_raw_fd() as u32)
     }
 
     /// The changes to the target's environment; see [`Segment::environment`].

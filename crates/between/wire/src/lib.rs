@@ -38,6 +38,8 @@ pub mod tracking;
 
 #[cfg(feature = "tool")]
 pub use creators::{Creation, CreatorFrame};
+#[cfg(feature = "tool")]
+pub use environment::descriptor_path;
 pub use environment::{PRELOAD_VARIABLE, SEGMENT_VARIABLE};
 #[cfg(feature = "tool")]
 pub use error::{Error, Result};

@@ -1,12 +1,14 @@
 //! The tool's side of the segment: creating it, mapping it, and reading what the runtime
 //! records about itself, its threads and its samples.
 
+use crate::environment::{Change, changes, descriptor_path};
 use crate::error::{Error, Result};
 use crate::large::LargeSnapshot;
 use crate::layout::{
     MAGIC, MAX_THREADS, OPTION_HEAP, OPTION_KEEP_ENVIRONMENT, PAGE, Refusal, TOTAL, ThreadRecord,
     VERSION, View,
 };
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -200,7 +202,14 @@ impl Segment {
     /// lives.
     pub fn fd_path(&self) -> PathBuf {
         let fd = self.descriptor().unwrap_or(u32::MAX);
-        format!("/proc/{}/fd/{fd}", std::process::id()).into()
+        descriptor_path(std::process::id(), fd)
+    }
+
+    /// The changes to the target's environment. `runtime` is the library's path, which must
+    /// contain neither a colon nor a space (the dynamic linker has no escape for them).
+    /// `user_preload` is the user's value of `LD_PRELOAD`.
+    pub fn environment(&self, runtime: &Path, user_preload: Option<&OsStr>) -> Vec<Change> {
+        changes(runtime, user_preload, self.fd_path())
     }
 
     /// Our descriptor of its file, if it is still open.

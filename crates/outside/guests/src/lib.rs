@@ -117,7 +117,7 @@ impl MemoryFile {
 
     /// As [`Self::path`], for a process that holds all our descriptors under the same numbers.
     pub fn path_in(&self, process: u32) -> PathBuf {
-        format!("/proc/{process}/fd/{}", self.file.as_raw_fd()).into()
+        sunder_wire::descriptor_path(process, self.file.as_raw_fd() as u32)
     }
 }
 

@@ -106,7 +106,7 @@ fn descriptors() -> Vec<RawFd> {
 
 /// Whether the environment of a process names paths that lead to the keeper.
 fn is_anyone_left(keeper: i32) -> bool {
-    let path = format!("/proc/{keeper}/fd/");
+    let path = format!("/{keeper}/fd/");
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return false;
     };

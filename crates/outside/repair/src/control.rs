@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use sunder_rewrite::sites::Want;
+use sunder_wire::descriptor_path;
 use sunder_wire::remap::{AREAS, BYTES, CACHE, Control, MAGIC, TOTAL, VERSION};
 
 /// The name of the file in a list of mappings.
@@ -117,6 +118,6 @@ impl ControlFile {
 
     /// The path by which the program can open it.
     pub fn path(&self) -> PathBuf {
-        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+        descriptor_path(std::process::id(), self.file.as_raw_fd() as u32)
     }
 }
