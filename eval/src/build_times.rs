@@ -79,12 +79,18 @@ struct Row {
 /// If the workspace can't be cloned or does not build, or the record can't be written. Tests
 /// that fail are counted, not an error.
 pub fn run(options: &Options) -> Result<()> {
-    let steps: Vec<Step> = Step::ALL
-        .into_iter()
-        .filter(|step| step.name().contains(&options.only))
-        .collect();
+    let wanted = |step: &Step| {
+        let mut names = options.only.split(',');
+        names.any(|name| step.name().contains(name))
+    };
+    let steps: Vec<Step> = Step::ALL.into_iter().filter(wanted).collect();
+    // The record of some steps does not replace that of all.
+    let name = match options.only.as_str() {
+        "" => "build-times".to_owned(),
+        only => format!("build-times-{}", only.replace(',', "-")),
+    };
     let mut record = Record::new(
-        "build-times",
+        &name,
         "The workspace is cloned into an empty folder and built there; the tests have a clone of \
          their own. Crates are downloaded before. Bytes are those of `target`, of `dist` those of \
          the program.",

@@ -34,7 +34,7 @@ use options::Options;
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Only workloads whose name contains this
+    /// Only workloads whose name contains this; for build-times steps, separated by commas
     #[arg(long, global = true, default_value = "")]
     only: String,
     /// Runs of each variant; if not given 5, 3 for ground-truth, replay and build-times, 1 for scst and
