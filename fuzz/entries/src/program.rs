@@ -2,9 +2,10 @@
 
 use crate::file::holding;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, Span, ThreadId};
 use sunder_objects::{
-    HeapBlock, NameOptions, Names, ObjectContext, StackFrame, ThreadPointer, inspect,
+    HeapBlock, NameOptions, Names, ObjectContext, OwnFiles, StackFrame, ThreadPointer, inspect,
 };
 
 const START: u64 = 0x5000_0000;
@@ -31,7 +32,7 @@ pub fn program(bytes: &[u8]) {
     });
     let mut names = Names::new(NameOptions {
         debug_dirs: Vec::new(),
-        root: None,
+        files: Arc::new(OwnFiles::default()),
         executable: None,
         debuginfod_cache: None,
     });

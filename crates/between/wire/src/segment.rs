@@ -318,17 +318,24 @@ fn monotonic_now() -> Time {
     Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// A sparse file of `bytes` bytes that has no path in the file system.
+/// A sparse file of `bytes` bytes that has no path in the file system, and keeps its length.
 pub(crate) fn memory_file(name: &std::ffi::CStr, bytes: usize) -> Result<File> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a valid C string; the call has no other argument in
     // memory.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
     if fd < 0 {
         return Err(Error::Create(io::Error::last_os_error()));
     }
     // SAFETY: the descriptor is new and ours.
     let file = unsafe { File::from_raw_fd(fd) };
     file.set_len(bytes as u64).map_err(Error::Create)?;
+    // The target may open the file, and access to a mapping beyond its end would end the tool.
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: the descriptor is open, and the call has no argument in memory.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
+        return Err(Error::Create(io::Error::last_os_error()));
+    }
     Ok(file)
 }
 

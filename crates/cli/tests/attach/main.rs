@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod hostile;
 mod killed;
 mod observed;
 mod repaired;

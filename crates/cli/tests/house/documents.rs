@@ -19,6 +19,7 @@ fn documents() -> Vec<PathBuf> {
         "README.md",
         "CHANGELOG.md",
         "CONTRIBUTING.md",
+        "SECURITY.md",
         "workloads/README.md",
     ]
     .map(PathBuf::from)

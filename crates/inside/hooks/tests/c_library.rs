@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
 use std::ffi::c_void;
-use std::path::PathBuf;
+use std::fs::File;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use sunder_hooks::{Call, Hooks, Refusal, install};
 use sunder_observe::code::ModuleCode;
@@ -30,7 +30,8 @@ fn module(end: &str) -> ModuleCode {
         .filter_map(|line| line.find('/').map(|at| &line[at..]))
         .find(|path| path.ends_with(end))
         .expect("this process has loaded the module");
-    ModuleCode::read(&PathBuf::from(path)).expect("it is an ELF file with an identifier")
+    let file = File::open(path).expect("it is readable");
+    ModuleCode::read(&file).expect("it is an ELF file with an identifier")
 }
 
 fn wants(number: Number) -> Want {

@@ -4,6 +4,7 @@
 // Runs outside the target.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
+use std::fs::File;
 use std::path::Path;
 use sunder_observe::code::{Entrances, ModuleCode};
 use sunder_rewrite::sites::{Entering, Function, Number, Plan, Want};
@@ -11,7 +12,7 @@ use sunder_rewrite::sites::{Entering, Function, Number, Plan, Want};
 /// Plans for a file, with hooks after the result of all calls and before them; `None` if the file
 /// does not exist.
 fn plans(file: &Path) -> Option<[Plan; 2]> {
-    let code = ModuleCode::read(file)?;
+    let code = ModuleCode::read(&File::open(file).ok()?)?;
     let bounds = |&(start, end): &(u64, u64)| Function { start, end };
     let functions: Vec<_> = code.functions.iter().map(bounds).collect();
     let mut entering = Entering::of(&code.bytes, code.address, &functions);
@@ -19,7 +20,7 @@ fn plans(file: &Path) -> Option<[Plan; 2]> {
     if !code.catches {
         entering.without_exception_handlers();
     }
-    let entrances = Entrances::read(file)?;
+    let entrances = Entrances::read(File::open(file).ok()?)?;
     let starts: Vec<u64> = entering.functions().iter().map(|f| f.start).collect();
     for start in starts {
         entering.add_branch_targets(entrances.of(start).expect("it has no jumps to anywhere"));

@@ -5,7 +5,7 @@
 //! Used by every crate that loads something into a program. It must not start, stop or observe
 //! any process.
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -53,14 +53,17 @@ impl MemoryFile {
         Self::holding(c"sunder-isolate", ISOLATE)
     }
 
-    /// An empty file of `bytes` bytes; its memory is allocated when it is written.
+    /// An empty file of `bytes` bytes; its memory is allocated when it is written. Nobody can
+    /// shorten it, so that this process can map it although the program can open it.
     ///
     /// # Errors
     /// As [`Self::runtime`].
     pub fn empty(name: &CStr, bytes: u64) -> io::Result<Self> {
-        let empty = Self::holding(name, b"")?;
-        empty.file.set_len(bytes)?;
-        Ok(empty)
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(memfd_create(name, flags)?);
+        file.set_len(bytes)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
+        Ok(Self { file })
     }
 
     /// The descriptor.

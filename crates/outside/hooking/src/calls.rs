@@ -5,8 +5,10 @@
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use sunder_access::{Mapping, Mappings};
 use sunder_observe::code::ModuleCode;
+use sunder_observe::foreign::ForeignFiles;
 use sunder_rewrite::sites::{Entering, Function, Number, Want};
 
 /// The kernel calls that each module makes; every file is examined once.
@@ -15,6 +17,8 @@ pub struct Calls {
     harmful: fn(Number) -> bool,
     /// The remedy moves threads out of code, into copies of it.
     leads: bool,
+    /// The program's files.
+    files: Arc<ForeignFiles>,
     /// Start addresses of executable memory without a file when the library was loaded: the hooks'
     /// own code.
     first: Option<HashSet<u64>>,
@@ -53,6 +57,7 @@ impl Calls {
         Self {
             harmful,
             leads: false,
+            files: Arc::new(ForeignFiles::ours()),
             first: None,
             hooks: Vec::new(),
             modules: HashMap::new(),
@@ -68,6 +73,11 @@ impl Calls {
             leads: true,
             ..Self::new(|_| true)
         }
+    }
+
+    /// Tells whose files are to be read: ours, unless this was called.
+    pub fn set_files(&mut self, files: Arc<ForeignFiles>) {
+        self.files = files;
     }
 
     /// Notes which executable memory without a file is there. To be called right after the library
@@ -150,7 +160,7 @@ impl Calls {
             }
             let (harmful, leads) = (self.harmful, self.leads);
             let module = self.modules.entry((path.clone(), mapping.inode));
-            match module.or_insert_with(|| kernel_calls(path, harmful, leads)) {
+            match module.or_insert_with(|| kernel_calls(&self.files, mapping, harmful, leads)) {
                 KernelCalls::Nothing => {}
                 KernelCalls::Calls => own.push(Own {
                     path: path.clone(),
@@ -180,8 +190,15 @@ pub fn is_covered(path: &str) -> bool {
 }
 
 /// Examines the code of one module; see [`KernelCalls`].
-fn kernel_calls(path: &str, harmful: fn(Number) -> bool, leads: bool) -> KernelCalls {
-    let Some(code) = ModuleCode::read(path.as_ref()) else {
+fn kernel_calls(
+    files: &ForeignFiles,
+    mapping: &Mapping,
+    harmful: fn(Number) -> bool,
+    leads: bool,
+) -> KernelCalls {
+    let path = &mapping.path;
+    let file = files.mapped(mapping).ok();
+    let Some(code) = file.and_then(|file| ModuleCode::read(&file)) else {
         return KernelCalls::Unknown(format!("the code of {path} can't be looked through"));
     };
     if leads && code.restarts {

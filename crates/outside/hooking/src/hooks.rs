@@ -4,6 +4,7 @@
 
 use crate::calls::is_covered;
 use anyhow::{Context, Result, ensure};
+use std::fs::File;
 use sunder_access::{Mapping, Mappings};
 use sunder_observe::code::ModuleCode;
 use sunder_observe::proc::{self, Folder};
@@ -151,7 +152,9 @@ pub fn restorers(code: &ModuleCode) -> impl Iterator<Item = u64> {
 }
 
 fn module(path: &str, more: &[i64], others: Want) -> Result<Module> {
-    let code = ModuleCode::read(path.as_ref())
+    let file = File::open(path).ok();
+    let code = file
+        .and_then(|file| ModuleCode::read(&file))
         .with_context(|| format!("cannot read the code of {path}"))?;
     // The library inside the program recognises the module by its build identifier.
     ensure!(!code.build_id.is_empty(), "{path} has no build identifier");

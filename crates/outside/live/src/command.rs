@@ -242,8 +242,10 @@ pub fn run_observed(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<A
         Follow::Only(pid)
     };
     let recorded = registry.is_some();
+    let mut session = Session::new(config, follow);
+    session.begin_with(pid);
     let mut live = Live::new(
-        Session::new(config, follow),
+        session,
         observer,
         registry,
         pid,

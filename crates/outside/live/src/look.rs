@@ -107,6 +107,7 @@ impl Look {
         let path = proc::executable(process).ok();
         let command = proc::command_line(process).unwrap_or_default();
         let mut session = Session::new(config, Follow::Only(process));
+        session.begin_with(process);
         for thread in proc::threads(process).unwrap_or_default() {
             let name = proc::thread_name(process, thread);
             let threads = &mut session.process(process).threads;

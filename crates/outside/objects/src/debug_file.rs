@@ -2,66 +2,92 @@
 //! supplementary file of `dwz`. Called by [`crate::dwarf`]; the search order is
 //! gdb's ("Debugging Information in Separate Files").
 
-use crate::image::{Elf, Image, has_dwarf, open_regular};
+use crate::files::{Files as _, OwnFiles};
+use crate::image::{Elf, Image, has_dwarf};
 use crate::options::NameOptions;
 use object::read::elf::ElfFile64;
 use object::{Object, ReadCache};
-use std::io::Read;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// The result of the search for a module's debug information.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Found {
-    /// In this file, which may be the module itself.
-    At(PathBuf),
+    /// In the module's own file.
+    Within,
+    /// In this other file.
+    At(Opened),
     /// A debug link names a file that is missing or does not match.
     LinkBroken(PathBuf),
     /// Neither debug information nor a link to it.
     None,
 }
 
+/// A file with debug information.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// Its path in the target's file system, or in ours if it was fetched by debuginfod.
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+}
+
+impl Opened {
+    fn of_target(path: PathBuf, options: &NameOptions) -> Option<Self> {
+        let file = options.files.open(&path).ok()?;
+        Some(Self { path, file })
+    }
+
+    fn fetched(path: PathBuf) -> Option<Self> {
+        let file = OwnFiles::default().open(&path).ok()?;
+        Some(Self { path, file })
+    }
+}
+
 /// Searches the debug information of `image`.
 pub(crate) fn find(image: &Image, options: &NameOptions) -> Found {
     if image.has_dwarf {
-        return Found::At(image.path.clone());
+        return Found::Within;
     }
-    if let Some(path) = by_build_id(image, options) {
-        return Found::At(path);
+    if let Some(file) = by_build_id(image, options) {
+        return Found::At(file);
     }
     let Some((name, crc)) = &image.debug_link else {
         return Found::None;
     };
     match by_link(image, name, *crc, options) {
-        Some(path) => Found::At(path),
+        Some(file) => Found::At(file),
         None => Found::LinkBroken(name.clone()),
     }
 }
 
-fn by_build_id(image: &Image, options: &NameOptions) -> Option<PathBuf> {
+fn by_build_id(image: &Image, options: &NameOptions) -> Option<Opened> {
     let id = image.build_id.as_deref().filter(|id| id.len() >= 2)?;
     let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
     let below = format!(".build-id/{}/{}.debug", &hex[..2], &hex[2..]);
     let cache = options.debuginfod_cache.iter();
     let fetched = cache.map(|folder| folder.join(&hex).join("debuginfo"));
-    let mut places = options
-        .debug_dirs
-        .iter()
-        .map(|d| options.rooted(&d.join(&below)))
-        .chain(fetched);
-    places.find(|path| inspect(path).is_some_and(|f| f.dwarf && f.build_id.as_deref() == Some(id)))
+    let installed = options.debug_dirs.iter().map(|d| d.join(&below));
+    let mut found = installed
+        .filter_map(|path| Opened::of_target(path, options))
+        .chain(fetched.filter_map(Opened::fetched));
+    found.find(|o| inspect(&o.file).is_some_and(|f| f.dwarf && f.build_id.as_deref() == Some(id)))
 }
 
-fn by_link(image: &Image, name: &Path, crc: u32, options: &NameOptions) -> Option<PathBuf> {
+fn by_link(image: &Image, name: &Path, crc: u32, options: &NameOptions) -> Option<Opened> {
     let folder = image.path.parent()?;
-    let inside = options.unrooted(folder);
-    let inside = inside.strip_prefix("/").unwrap_or(&inside).to_owned();
+    let below = folder.strip_prefix("/").unwrap_or(folder);
     let mut places = vec![folder.join(name), folder.join(".debug").join(name)];
     for dir in &options.debug_dirs {
-        places.push(options.rooted(&dir.join(&inside).join(name)));
+        places.push(dir.join(below).join(name));
     }
     places
         .into_iter()
-        .find(|path| *path != image.path && checksum(path) == Some(crc) && inspect(path).is_some())
+        .filter(|path| *path != image.path)
+        .filter_map(|path| Opened::of_target(path, options))
+        .find(|o| checksum(&o.file) == Some(crc) && inspect(&o.file).is_some())
 }
 
 struct Inspected {
@@ -69,8 +95,8 @@ struct Inspected {
     dwarf: bool,
 }
 
-fn inspect(path: &Path) -> Option<Inspected> {
-    let cache = ReadCache::new(open_regular(path).ok()?);
+fn inspect(file: &File) -> Option<Inspected> {
+    let cache = ReadCache::new(file.try_clone().ok()?);
     let elf: Elf<'_> = ElfFile64::parse(&cache).ok()?;
     Some(Inspected {
         build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
@@ -79,12 +105,13 @@ fn inspect(path: &Path) -> Option<Inspected> {
 }
 
 /// The CRC-32 (polynomial 0xedb88320) of a file, as in `.gnu_debuglink`.
-fn checksum(path: &Path) -> Option<u32> {
-    let mut file = open_regular(path).ok()?;
+fn checksum(file: &File) -> Option<u32> {
+    let mut at = 0;
     let mut crc = !0u32;
     let mut buffer = vec![0; 1 << 16];
     loop {
-        let n = file.read(&mut buffer).ok()?;
+        let n = file.read_at(&mut buffer, at).ok()?;
+        at += n as u64;
         if n == 0 {
             return Some(!crc);
         }
@@ -110,26 +137,28 @@ const CRC_TABLE: [u32; 256] = {
     table
 };
 
-/// The path of the supplementary file that `main` names in `.gnu_debugaltlink`: `Ok(None)` if it
-/// names none, `Err` with the name if the file is missing.
+/// The supplementary file that the file `main` names in `.gnu_debugaltlink`: `Ok(None)` if it names
+/// none, `Err` with the name if the file is missing.
 pub(crate) fn supplementary(
     elf: &Elf<'_>,
     main: &Path,
     options: &NameOptions,
-) -> Result<Option<PathBuf>, PathBuf> {
-    use std::os::unix::ffi::OsStrExt;
+) -> Result<Option<File>, PathBuf> {
     let Some((name, id)) = elf.gnu_debugaltlink().ok().flatten() else {
         return Ok(None);
     };
-    let name = PathBuf::from(std::ffi::OsStr::from_bytes(name));
+    let name = PathBuf::from(OsStr::from_bytes(name));
     let beside = main.parent().map(|d| d.join(&name));
     let mut places: Vec<PathBuf> = beside.into_iter().collect();
     if let Some(tail) = name.components().next_back() {
         for dir in &options.debug_dirs {
-            places.push(options.rooted(&dir.join(".dwz").join(tail)));
-            places.push(options.rooted(&dir.join(".dwz/x86_64-linux-gnu").join(tail)));
+            places.push(dir.join(".dwz").join(tail));
+            places.push(dir.join(".dwz/x86_64-linux-gnu").join(tail));
         }
     }
-    let fits = |path: &PathBuf| inspect(path).is_some_and(|f| f.build_id.as_deref() == Some(id));
-    places.into_iter().find(fits).map(Some).ok_or(name)
+    let found = places
+        .into_iter()
+        .filter_map(|path| options.files.open(&path).ok())
+        .find(|file| inspect(file).is_some_and(|f| f.build_id.as_deref() == Some(id)));
+    found.map(Some).ok_or(name)
 }

@@ -15,14 +15,13 @@ pub(crate) use sections::{Attribute, Bytes, load_sections, text_of};
 pub(crate) use split::SplitFiles;
 pub(crate) use unit::{DieRef, Language, LoadedEntry, LoadedUnit};
 
-use crate::debug_file::{self, Found};
-use crate::image::{Elf, Image, open_regular};
+use crate::debug_file::{self, Found, Opened};
+use crate::image::{Elf, Image};
 use crate::options::NameOptions;
 use gimli::{AttributeValue, Section};
 use object::ReadCache;
 use object::read::elf::ElfFile64;
 use sections::Dwarf;
-use std::path::Path;
 use std::sync::Arc;
 use sunder_access::LinkAddress;
 use unit::{MAIN, SUPPLEMENTARY};
@@ -49,10 +48,13 @@ impl DebugInfo {
         options: &NameOptions,
         limits: &mut Vec<String>,
     ) -> Option<Self> {
-        let shown = options.unrooted(&image.path);
-        let shown = shown.display();
-        let path = match debug_file::find(image, options) {
-            Found::At(path) => path,
+        let shown = image.path.display();
+        let found = match debug_file::find(image, options) {
+            Found::At(found) => Ok(found),
+            Found::Within => image.file().map(|file| Opened {
+                path: image.path.clone(),
+                file,
+            }),
             Found::LinkBroken(name) => {
                 limits.push(format!(
                     "{shown}: its separate debug file {} was not found or does not match, so \
@@ -82,7 +84,14 @@ impl DebugInfo {
                 return None;
             }
         };
-        match Self::read(image, &path, options, limits) {
+        let path = found
+            .as_ref()
+            .map_or(&image.path, |found| &found.path)
+            .clone();
+        let read = found
+            .map_err(Into::into)
+            .and_then(|found| Self::read(image, found, options, limits));
+        match read {
             Ok(info) => Some(info),
             Err(error) => {
                 limits.push(format!(
@@ -97,24 +106,24 @@ impl DebugInfo {
 
     fn read(
         image: &Image,
-        path: &Path,
+        found: Opened,
         options: &NameOptions,
         limits: &mut Vec<String>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let cache = ReadCache::new(open_regular(path)?);
+        let cache = ReadCache::new(found.file);
         let elf: Elf<'_> = ElfFile64::parse(&cache)?;
         let mut dwarf = load_sections(&elf, false)?;
-        match debug_file::supplementary(&elf, path, options) {
+        match debug_file::supplementary(&elf, &found.path, options) {
             Ok(None) => {}
             Ok(Some(other)) => {
-                let cache = ReadCache::new(open_regular(&other)?);
+                let cache = ReadCache::new(other);
                 let elf: Elf<'_> = ElfFile64::parse(&cache)?;
                 dwarf.set_sup(load_sections(&elf, false)?);
             }
             Err(name) => limits.push(format!(
                 "{}: the supplementary debug file {} was not found, so some of its names and \
                  types are missing.",
-                options.unrooted(&image.path).display(),
+                image.path.display(),
                 name.display()
             )),
         }

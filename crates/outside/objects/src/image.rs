@@ -85,9 +85,8 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Reads headers and symbols of the file at `path`.
-    pub(crate) fn open(path: &Path) -> Result<Self, ImageError> {
-        let file = open_regular(path)?;
+    /// Reads headers and symbols of `file`, which the program has at `path`.
+    pub(crate) fn read(path: &Path, file: File) -> Result<Self, ImageError> {
         let cache = ReadCache::new(file.try_clone()?);
         let elf: Elf<'_> = ElfFile64::parse(&cache)?;
         if elf.elf_header().e_machine.get(LittleEndian) != elf::EM_X86_64 {
@@ -104,6 +103,11 @@ impl Image {
             has_dwarf: has_dwarf(&elf),
             file,
         })
+    }
+
+    /// The file itself.
+    pub(crate) fn file(&self) -> std::io::Result<File> {
+        self.file.try_clone()
     }
 
     /// The lowest and the highest link address of its segments.
@@ -325,16 +329,6 @@ const MAX_SEARCHED: u64 = 64 << 20;
 /// The most code that is read as one piece: the longest functions of real programs (interpreters,
 /// generated parsers) are far shorter.
 const MAX_CODE: u64 = 1 << 20;
-
-/// Opens `path` unless it is a device, pipe or directory, whose opening could block or have side
-/// effects.
-pub(crate) fn open_regular(path: &Path) -> Result<File, std::io::Error> {
-    let not_regular = || std::io::Error::other("not a regular file");
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(not_regular());
-    }
-    File::open(path)
-}
 
 /// Like [`Image::first_page`], for a file that is not read otherwise.
 pub(crate) fn first_page_of(elf: &Elf<'_>) -> Option<(u64, u64)> {

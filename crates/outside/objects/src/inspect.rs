@@ -3,11 +3,13 @@
 
 use crate::debug_file::{self, Found};
 use crate::dwarf::{SplitFiles, load_sections, text_of};
-use crate::image::{Elf, Image, open_regular};
+use crate::files::{Files as _, OwnFiles};
+use crate::image::{Elf, Image};
 use crate::options::NameOptions;
 use object::elf::PT_INTERP;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ReadCache};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -67,24 +69,19 @@ pub enum DebugPlace {
 /// read. Not for frequent calls: what is read stays in memory.
 pub fn debug_place(path: &Path) -> Option<DebugPlace> {
     let options = NameOptions::default();
-    let image = Image::open(path).ok()?;
-    let place = match debug_file::find(&image, &options) {
-        Found::At(found) if found == image.path => DebugPlace::Within,
-        Found::At(found) => DebugPlace::Separate(found),
-        Found::LinkBroken(name) => DebugPlace::Missing(name),
-        Found::None => DebugPlace::None,
-    };
-    let file = match &place {
-        DebugPlace::Within => path,
-        DebugPlace::Separate(found) => found,
-        _ => return Some(place),
+    let image = Image::read(path, OwnFiles::default().open(path).ok()?).ok()?;
+    let (place, file) = match debug_file::find(&image, &options) {
+        Found::Within => (DebugPlace::Within, image.file().ok()?),
+        Found::At(found) => (DebugPlace::Separate(found.path), found.file),
+        Found::LinkBroken(name) => return Some(DebugPlace::Missing(name)),
+        Found::None => return Some(DebugPlace::None),
     };
     Some(split_place(file, &mut SplitFiles::new(&image, &options)).unwrap_or(place))
 }
 
 /// Whether `file` has skeletons of units in `.dwo` or `.dwp` files, and whether these files exist.
-fn split_place(file: &Path, files: &mut SplitFiles) -> Option<DebugPlace> {
-    let cache = ReadCache::new(open_regular(file).ok()?);
+fn split_place(file: File, files: &mut SplitFiles) -> Option<DebugPlace> {
+    let cache = ReadCache::new(file);
     let elf: Elf<'_> = ElfFile64::parse(&cache).ok()?;
     let dwarf = Arc::new(load_sections(&elf, false).ok()?);
     let mut headers = dwarf.units();

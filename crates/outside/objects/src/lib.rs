@@ -13,6 +13,7 @@ mod answer;
 mod blocks;
 mod debug_file;
 mod dwarf;
+mod files;
 mod flow;
 mod fold;
 mod frame;
@@ -27,6 +28,7 @@ mod names;
 mod options;
 mod packages;
 mod path;
+mod source;
 mod tables;
 mod tls;
 mod types;
@@ -36,6 +38,7 @@ pub use answer::{
     CodeFrame, Declared, HeapBlock, ObjectContext, ObjectKind, ObjectName, StackFrame, Storage,
     ThreadPointer, ThreadStack, TypeHandle, TypedAccess,
 };
+pub use files::{Files, OwnFiles};
 pub use inspect::{DebugPlace, ProgramFacts, debug_place, inspect};
 pub use names::{LockCall, Names, file_name_of, is_c_library};
 pub use options::NameOptions;

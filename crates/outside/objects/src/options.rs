@@ -1,20 +1,21 @@
-//! Folders with files, and the translation of the target's paths to ours. [`crate::Names`] gets
-//! them from its caller.
+//! Folders with files, and the way to the target's files. [`crate::Names`] gets them from its
+//! caller.
 
-use std::path::{Path, PathBuf};
+use crate::files::{Files, OwnFiles};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-/// The folders and paths in which files are looked for.
+/// Where files are looked for, and how they are opened.
 #[derive(Clone, Debug)]
 pub struct NameOptions {
-    /// Folders of separate debug files; `/usr/lib/debug` by default.
+    /// Folders of separate debug files, by the target's paths; `/usr/lib/debug` by default.
     pub debug_dirs: Vec<PathBuf>,
-    /// The path of the target's root folder in our file system, `/proc/PID/root` for a container;
-    /// `None` if it is ours.
-    pub root: Option<PathBuf>,
-    /// Another path to the program's own file, for the time when its path leads to another file or
-    /// to none: `/proc/PID/exe` while it lives.
-    pub executable: Option<PathBuf>,
-    /// The folder in which debuginfod's tools keep downloaded files.
+    /// Opens the target's files; ours by default.
+    pub files: Arc<dyn Files>,
+    /// The program's own file, for the time when its path leads to another file or to none.
+    pub executable: Option<Arc<File>>,
+    /// The folder of ours in which debuginfod's tools keep downloaded files.
     pub debuginfod_cache: Option<PathBuf>,
 }
 
@@ -22,7 +23,7 @@ impl Default for NameOptions {
     fn default() -> Self {
         Self {
             debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
-            root: None,
+            files: Arc::new(OwnFiles::default()),
             executable: None,
             debuginfod_cache: debuginfod_cache(),
         }
@@ -37,23 +38,4 @@ fn debuginfod_cache() -> Option<PathBuf> {
         .map(PathBuf::from)
         .or_else(|| Some(below(PathBuf::from(path("XDG_CACHE_HOME")?))))
         .or_else(|| Some(below(PathBuf::from(path("HOME")?).join(".cache"))))
-}
-
-impl NameOptions {
-    /// The path by which we can open the target's `path`.
-    pub(crate) fn rooted(&self, path: &Path) -> PathBuf {
-        match &self.root {
-            Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
-            None => path.to_owned(),
-        }
-    }
-
-    /// The inverse of `rooted`: the path in the target's file system.
-    pub(crate) fn unrooted(&self, path: &Path) -> PathBuf {
-        let inside = self
-            .root
-            .as_ref()
-            .and_then(|root| path.strip_prefix(root).ok());
-        inside.map_or_else(|| path.to_owned(), |p| Path::new("/").join(p))
-    }
 }

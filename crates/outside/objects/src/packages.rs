@@ -4,6 +4,7 @@
 
 use crate::options::NameOptions;
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::Path;
 
 /// The folder with the lists of installed files, one list per package.
@@ -15,22 +16,23 @@ const LARGEST_LIST: u64 = 16 << 20;
 pub(crate) fn packages_of(files: &[String], options: &NameOptions) -> HashMap<String, String> {
     let wanted: HashMap<&[u8], &String> = files.iter().map(|f| (merged(f.as_bytes()), f)).collect();
     let mut found = HashMap::new();
-    let lists = std::fs::read_dir(options.rooted(Path::new(LISTS)));
-    for list in lists.into_iter().flatten().flatten() {
+    let lists = options.files.names_in(Path::new(LISTS)).unwrap_or_default();
+    for name in lists {
         if found.len() == wanted.len() {
             break;
         }
-        let name = list.file_name();
-        let package = name.to_str().and_then(|n| n.strip_suffix(".list"));
-        let (Some(package), Ok(data)) = (package, list.metadata()) else {
+        let Some(package) = name.to_str().and_then(|n| n.strip_suffix(".list")) else {
             continue;
         };
-        if !data.is_file() || data.len() > LARGEST_LIST {
+        let Ok(list) = options.files.open(&Path::new(LISTS).join(&name)) else {
+            continue;
+        };
+        let mut text = Vec::new();
+        if list.take(LARGEST_LIST).read_to_end(&mut text).is_err() {
             continue;
         }
         // `libfoo1:amd64.list` where several architectures can be installed.
         let package = package.split(':').next().unwrap_or(package);
-        let text = std::fs::read(list.path()).unwrap_or_default();
         for line in text.split(|&b| b == b'\n') {
             if let Some(file) = wanted.get(merged(line)) {
                 found.insert((*file).clone(), package.to_owned());

@@ -8,13 +8,13 @@
 //! The loader's private structures are not read. Every value is checked, because the process runs
 //! on and may be loading a library at that moment: an inconsistent value counts as none.
 
-use crate::image::{Elf, first_page_of, open_regular};
+use crate::image::{Elf, first_page_of};
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{
     LittleEndian, Object, ObjectSymbol, ObjectSymbolTable, ReadCache, RelocationFlags,
     RelocationTarget, elf,
 };
-use std::path::Path;
+use std::fs::File;
 use sunder_access::Address;
 
 /// Reads memory of the process; false if it can't be read as a whole.
@@ -62,9 +62,9 @@ pub(crate) enum BlockLocation {
 }
 
 impl Library {
-    /// Reads the file at `path`; `None` if it has no thread-local variables.
-    pub(crate) fn read(path: &Path) -> Option<Self> {
-        let cache = ReadCache::new(open_regular(path).ok()?);
+    /// Reads a library's file; `None` if it has no thread-local variables.
+    pub(crate) fn read(file: File) -> Option<Self> {
+        let cache = ReadCache::new(file);
         let file: Elf<'_> = ElfFile64::parse(&cache).ok()?;
         let e = LittleEndian;
         let segment = file

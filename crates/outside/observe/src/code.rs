@@ -18,6 +18,7 @@ mod vdso;
 
 use crate::clock::monotonic_now;
 use crate::decode::{CodeRange, CodeSource};
+use crate::foreign::ForeignFiles;
 use crate::{Event, ObserveError, proc};
 pub use entrances::Entrances;
 use image::Image;
@@ -40,6 +41,10 @@ pub struct ProcessCode {
     /// By path and inode number; `None` for files without code for x86-64.
     images: HashMap<(String, u64), Option<Arc<Image>>>,
     ended: VecDeque<ProcessId>,
+    /// The processes are those of a recording: others may have their numbers today.
+    recorded: bool,
+    /// The files of the first process whose code was read.
+    first: Option<Arc<ForeignFiles>>,
     created: SystemTime,
     /// The time of the sample that is being decoded.
     taken: Option<Time>,
@@ -56,6 +61,8 @@ struct AddressSpace {
     made: HashMap<u64, Arc<CodeRange>>,
     /// The readings of the pages of such code.
     pages: settled::Pages,
+    /// The files of the process, when they are first needed.
+    files: Option<Arc<ForeignFiles>>,
     /// How many samples were in no known mapping.
     misses: u64,
 }
@@ -66,6 +73,8 @@ impl Default for ProcessCode {
             spaces: HashMap::new(),
             images: HashMap::new(),
             ended: VecDeque::new(),
+            first: None,
+            recorded: false,
             created: SystemTime::now(),
             taken: None,
         }
@@ -76,6 +85,22 @@ impl ProcessCode {
     /// A source that knows no process yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A process that has gone before its code was read is taken to have had `files`: those of the
+    /// process that is observed first, as it is before it executes anything.
+    pub fn begin_with(&mut self, files: Arc<ForeignFiles>) {
+        self.first = Some(files);
+    }
+
+    /// The code of processes in a recording, in files of ours by the recorded paths. Nothing is read
+    /// of the processes that have their numbers today.
+    pub fn of_recording() -> Self {
+        Self {
+            first: Some(Arc::new(ForeignFiles::ours())),
+            recorded: true,
+            ..Self::default()
+        }
     }
 
     /// Sets the time of the sample whose code is read next: code that the program has made or
@@ -151,6 +176,9 @@ impl ProcessCode {
             space.ranges.insert(range.start.0, Arc::clone(&range));
             return Some(range);
         }
+        if self.recorded {
+            return None;
+        }
         let around = around(&mapping, at)?;
         let space = self.spaces.get_mut(&process)?;
         if let Some(taken) = self.taken
@@ -176,7 +204,7 @@ impl ProcessCode {
             return Some(mapping);
         }
         space.misses += 1;
-        if !space.misses.is_power_of_two() {
+        if self.recorded || !space.misses.is_power_of_two() {
             return None;
         }
         let known = proc::mappings(process).ok()?;
@@ -187,6 +215,20 @@ impl ProcessCode {
             }
         });
         executable(space)
+    }
+
+    /// The files of a process. One that has gone without being looked at counts as the first that
+    /// was.
+    fn files(&mut self, process: ProcessId) -> Arc<ForeignFiles> {
+        let space = self.spaces.entry(process).or_default();
+        if let Some(ours) = self.first.as_ref().filter(|_| self.recorded) {
+            return Arc::clone(ours);
+        }
+        let first = self.first.as_deref();
+        let new = || Arc::new(ForeignFiles::of(process).or_those_of(first));
+        let files = Arc::clone(space.files.get_or_insert_with(new));
+        self.first.get_or_insert_with(|| Arc::clone(&files));
+        files
     }
 
     fn image(&mut self, process: ProcessId, mapping: &Mapping) -> Option<Arc<Image>> {
@@ -202,7 +244,9 @@ impl ProcessCode {
         let image = if mapping.path == "[vdso]" {
             vdso::image()
         } else {
-            open::find(process, mapping, self.created).and_then(Image::from_file)
+            let files = self.files(process);
+            let living = (!self.recorded).then_some(process);
+            open::find(&files, living, mapping, self.created).and_then(Image::from_file)
         };
         let image = image.map(Arc::new);
         self.images.insert(key, image.clone());

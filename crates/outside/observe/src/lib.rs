@@ -9,6 +9,7 @@ pub mod code;
 pub mod decode;
 mod error;
 mod event;
+pub mod foreign;
 pub mod import;
 pub mod launch;
 pub mod machine;

@@ -23,7 +23,7 @@ pub fn import(
 ) -> anyhow::Result<Findings> {
     let line = line_size.map_or(Granule::LINE.bytes(), u64::from);
     let config = judge_config(line, None)?;
-    let mut session = Session::new(config, Follow::All);
+    let mut session = Session::recorded(config, Follow::All);
     let mut recording = PerfData::new(file);
     take_rest(&mut recording, &mut session)?;
     let (start, end) = recording.span.unwrap_or_default();

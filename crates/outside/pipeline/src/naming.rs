@@ -7,12 +7,15 @@ use std::collections::HashMap;
 use sunder_access::{Address, CodeAddress, Kind, LinkAddress};
 use sunder_findings as findings;
 use sunder_objects::{
-    CodeFrame, ObjectContext, ObjectKind, ObjectName, Storage, TypeHandle, is_c_library,
+    CodeFrame, Names, ObjectContext, ObjectKind, ObjectName, Storage, TypeHandle, is_c_library,
 };
 use sunder_sharing::{SiteUse, Verdict, WordUse};
 
 /// The most calls of lock functions that are kept for one line.
 const MOST_LOCK_SITES: usize = 32;
+
+/// How many lines of source are shown before and after one.
+const LINES_AROUND: u32 = 2;
 
 /// Tells whether two objects are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -355,7 +358,7 @@ fn name_site(process: &mut Process, site: &SiteUse, words: &[findings::Word]) ->
         accesses: site.count,
         address: site.instruction,
         fields,
-        ..at_frame(frame)
+        ..at_frame(&process.names, frame)
     }
 }
 
@@ -406,7 +409,7 @@ fn lock_sites<'a>(
                 calls: Some(call.callee),
                 address: call.code,
                 fields: word.field.clone().into_iter().collect(),
-                ..at_frame(frame)
+                ..at_frame(&process.names, frame)
             });
         }
     }
@@ -414,9 +417,14 @@ fn lock_sites<'a>(
 }
 
 /// A site that has a place in the code and no counts.
-pub fn at_frame(frame: &CodeFrame) -> findings::Site {
+pub fn at_frame(names: &Names, frame: &CodeFrame) -> findings::Site {
     let at = frame.file.as_deref().zip(frame.line);
-    let excerpt = at.map_or_else(Vec::new, |(file, line)| source_around(file, line));
+    let lines = at.map(|(file, line)| names.source_around(file, line, LINES_AROUND));
+    let excerpt: Vec<findings::SourceLine> = lines
+        .into_iter()
+        .flatten()
+        .map(|(line, text)| findings::SourceLine { line, text })
+        .collect();
     let own = excerpt.iter().find(|l| Some(l.line) == frame.line);
     findings::Site {
         source: own.map(|l| l.text.trim().to_owned()),
@@ -448,25 +456,6 @@ fn is_library_frame(frame: &CodeFrame) -> bool {
         || file.starts_with("/rustc/")
         || file.contains("/rustlib/src/")
         || frame.module.as_deref().is_some_and(is_c_library)
-}
-
-/// A source line and those around it. Empty if the file can't be read here or is very large.
-fn source_around(file: &str, line: u32) -> Vec<findings::SourceLine> {
-    const LARGEST: u64 = 8 << 20;
-    const AROUND: u32 = 2;
-    let small = std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.len() <= LARGEST);
-    let Some(text) = small.then(|| std::fs::read_to_string(file).ok()).flatten() else {
-        return Vec::new();
-    };
-    let wanted = line.saturating_sub(AROUND)..=line.saturating_add(AROUND);
-    (1..)
-        .zip(text.lines())
-        .filter(|(number, _)| wanted.contains(number))
-        .map(|(line, text)| findings::SourceLine {
-            line,
-            text: text.trim_end().to_owned(),
-        })
-        .collect()
 }
 
 /// An object in the result's schema.

@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_recording_is_handed_over_once() {
         let config = judge_config(64, None).expect("a size of lines");
-        let mut session = Session::new(config, Follow::All);
+        let mut session = Session::recorded(config, Follow::All);
         let mut recording = Recording { left: 0..100 };
         let Ok(()) = take(&mut recording, &mut session);
         let Ok(()) = take_rest(&mut recording, &mut session);

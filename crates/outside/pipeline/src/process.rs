@@ -6,6 +6,7 @@
 
 use crate::blocks::{FreedBlock, HeapBlocks, OwnerChange};
 use crate::common_memory::has_common_memory;
+use crate::files::TargetFiles;
 use crate::heap::{Heap, SegmentBlocks};
 use crate::pointers;
 use crate::recorded_stacks::RecordedStacks;
@@ -13,9 +14,9 @@ use crate::sharable::as_it_was;
 use crate::threads::Threads;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::rc::Rc;
+use std::sync::Arc;
 use sunder_access::{
     Address, CodeAddress, Granule, Mapping, Mappings, ProcessId, Span, ThreadId, Time,
 };
@@ -24,6 +25,7 @@ use sunder_findings::ProcessName;
 use sunder_objects::{
     HeapBlock, NameOptions, Names, ObjectContext, StackFrame, ThreadPointer, ThreadStack,
 };
+use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::proc::living_number;
 use sunder_observe::{Decoded, RawSample};
 use sunder_sharing::{Burst, Config, Judge, Sample};
@@ -43,10 +45,8 @@ pub struct Process {
     pub names: Names,
     /// Its threads.
     pub threads: Threads,
-    /// Keeps the root folder open in which `names` looks files up.
-    _root: Option<File>,
-    /// Keeps the program's file open, which may be replaced or deleted while it runs.
-    _executable: Option<File>,
+    /// Its files, also after its end.
+    pub files: Arc<ForeignFiles>,
     /// Its memory, opened when first needed; the inner `None` means that it was refused.
     memory: Option<Option<File>>,
     /// Thread pointers that were found in memory, because no runtime reports them.
@@ -102,31 +102,27 @@ impl Figures {
 }
 
 impl Process {
-    /// A process without any events yet.
-    pub fn new(id: ProcessId, config: Config) -> Self {
-        Self::under(id, config, other_root(id))
+    /// A process without any events yet, whose files can be opened by `files`.
+    pub fn new(id: ProcessId, config: Config, files: ForeignFiles) -> Self {
+        let files = Arc::new(files);
+        let names = NameOptions {
+            executable: files.executable().ok().map(Arc::new),
+            files: Arc::new(TargetFiles(Arc::clone(&files))),
+            ..NameOptions::default()
+        };
+        Self::with(id, config, files, names)
     }
 
     /// A process from a recording. Another process may have its number today, so `/proc` is not
     /// read.
     pub fn recorded(id: ProcessId, config: Config) -> Self {
-        Self::under(id, config, None)
+        let files = Arc::new(ForeignFiles::ours());
+        Self::with(id, config, files, NameOptions::default())
     }
 
-    fn under(id: ProcessId, config: Config, root: Option<File>) -> Self {
-        let executable = File::open(format!("/proc/{}/exe", living_number(id))).ok();
-        let names = NameOptions {
-            executable: executable
-                .as_ref()
-                .map(|f| format!("/proc/self/fd/{}", f.as_raw_fd()).into()),
-            root: root
-                .as_ref()
-                .map(|r| format!("/proc/self/fd/{}", r.as_raw_fd()).into()),
-            ..NameOptions::default()
-        };
+    fn with(id: ProcessId, config: Config, files: Arc<ForeignFiles>, names: NameOptions) -> Self {
         Self {
-            _root: root,
-            _executable: executable,
+            files,
             memory: None,
             pointers: Vec::new(),
             id,
@@ -148,6 +144,13 @@ impl Process {
             figures: Figures::default(),
             stops_to_move: false,
         }
+    }
+
+    /// From now on, names are looked up in `files`. What has been read stays.
+    pub fn set_files(&mut self, files: ForeignFiles) {
+        self.files = Arc::new(files);
+        self.names
+            .set_files(Arc::new(TargetFiles(Arc::clone(&self.files))));
     }
 
     /// Sets its heap's records; `None` if they are not to be used.
@@ -478,11 +481,3 @@ const MOST_THREADS_READ: usize = 256;
 /// Mappings larger than this hold more than one thread's stack: eight times
 /// glibc's default of 8 MiB.
 const LARGEST_STACK: u64 = 64 << 20;
-
-/// The root folder of a process whose root differs from ours (a container). It is held open
-/// because names are looked up after the process has ended.
-fn other_root(process: ProcessId) -> Option<File> {
-    let theirs = File::open(format!("/proc/{}/root", living_number(process))).ok()?;
-    let (a, b) = (theirs.metadata().ok()?, std::fs::metadata("/").ok()?);
-    ((a.dev(), a.ino()) != (b.dev(), b.ino())).then_some(theirs)
-}

@@ -4,15 +4,18 @@
 
 mod finish;
 
-use crate::files::Files;
+use crate::files::HeldFiles;
 use crate::heap::Heap;
 use crate::process::Process;
+use crate::processes::Processes;
 use crate::shared::Shared;
 use crate::slots::Held;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use sunder_access::{Address, Granule, Mappings, ProcessId, Time};
 use sunder_findings::Limit;
+use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::machine::TYPICAL_TRANSFER_NS;
 use sunder_observe::{Decoded, Decoder, Event, ProcessCode, RawSample};
 use sunder_sharing::Config;
@@ -28,11 +31,11 @@ pub struct Session {
     /// Samples of a live target that wait for its memory to be read; `None` for recorded data.
     held: Option<Held>,
     code: ProcessCode,
-    processes: HashMap<ProcessId, Process>,
+    processes: Processes,
     /// Images that have ended, by an exec or with their process.
     past: Vec<Process>,
     /// Holds the files open from which names are read.
-    files: Files,
+    files: HeldFiles,
     /// The memory that processes have in common.
     shared: Shared,
     /// The images that loaded the runtime, by process, in the order of time.
@@ -76,9 +79,9 @@ impl Session {
             decoded: Decoded::default(),
             held: None,
             code: ProcessCode::new(),
-            processes: HashMap::new(),
+            processes: Processes::new(config, false),
             past: Vec::new(),
-            files: Files::default(),
+            files: HeldFiles::default(),
             shared: Shared::new(config),
             heaps: HashMap::new(),
             images: HashMap::new(),
@@ -88,12 +91,21 @@ impl Session {
         }
     }
 
-    /// A session of one process from a recording. Another process may have its number today.
-    pub fn recorded(process: ProcessId, config: Config) -> Self {
-        let mut new = Self::new(config, Follow::Only(process));
-        let recorded = Process::recorded(process, config);
-        new.processes.insert(process, recorded);
-        new
+    /// Notes the rights over files of the process that is observed first, which lives and may not
+    /// have executed the program yet.
+    pub fn begin_with(&mut self, process: ProcessId) {
+        let files = Arc::new(ForeignFiles::of(process));
+        self.code.begin_with(Arc::clone(&files));
+        self.processes.begin_with(files);
+    }
+
+    /// A session of processes from a recording. Other processes may have their numbers today.
+    pub fn recorded(config: Config, follow: Follow) -> Self {
+        Self {
+            code: ProcessCode::of_recording(),
+            processes: Processes::new(config, true),
+            ..Self::new(config, follow)
+        }
     }
 
     /// An image has loaded the runtime. `is_only_report` means that no event reports new processes
@@ -308,11 +320,7 @@ impl Session {
 
     fn judge(&mut self, sample: &RawSample, decoded: &Decoded) {
         let several = self.follow == Follow::All;
-        let config = self.config;
-        let process = self
-            .processes
-            .entry(sample.process)
-            .or_insert_with(|| Process::new(sample.process, config));
+        let process = self.processes.enter(sample.process);
         process.sample(sample, decoded);
         if several && process.has_common_memory() {
             self.shared.sample(process.mappings(), sample, decoded);
@@ -354,12 +362,8 @@ impl Session {
 
     /// Replaces the known mappings of a living process.
     pub fn set_mappings(&mut self, process: ProcessId, mappings: Mappings) {
-        let config = self.config;
-        let known = self
-            .processes
-            .entry(process)
-            .or_insert_with(|| Process::new(process, config));
-        self.files.hold(process, &mappings, &mut known.names);
+        let known = self.processes.enter(process);
+        self.files.hold(&known.files, &mappings, &mut known.names);
         known.set_mappings(mappings);
     }
 
@@ -384,10 +388,7 @@ impl Session {
 
     /// The process `id`, which is added if it is not known.
     pub fn process(&mut self, id: ProcessId) -> &mut Process {
-        let config = self.config;
-        self.processes
-            .entry(id)
-            .or_insert_with(|| Process::new(id, config))
+        self.processes.enter(id)
     }
 
     /// The code of the processes, borrowed apart from them.

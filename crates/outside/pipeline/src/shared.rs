@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId, Span, ThreadId, Time};
 use sunder_findings as findings;
 use sunder_findings::{Finding, ProcessName};
+use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::{Decoded, RawSample};
 use sunder_sharing::Config;
 
@@ -35,7 +36,7 @@ impl Shared {
     /// Without any events yet.
     pub fn new(config: Config) -> Self {
         Self {
-            space: Process::new(ProcessId(0), config),
+            space: Process::recorded(ProcessId(0), config),
             mappings: Mappings::new(),
             files: HashMap::new(),
             elsewhere: ELSEWHERE,
@@ -130,6 +131,8 @@ impl Shared {
         for process in processes {
             self.space.threads.take_names(&process.threads);
         }
+        let files = processes.iter().map(|process| process.files.as_ref());
+        self.space.set_files(ForeignFiles::of_all(files));
         self.space.set_mappings(self.mappings.clone());
         let names: HashMap<u32, ProcessName> =
             processes.iter().map(|p| (p.id.0, p.reference())).collect();

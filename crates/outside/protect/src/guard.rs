@@ -12,10 +12,11 @@ use super::shared::Shared;
 use object::elf::PF_X;
 use object::{Object, ObjectSection, ObjectSegment, SegmentFlags};
 use std::collections::BTreeSet;
-use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sunder_access::{Mapping, PAGE, ProcessId};
+use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::proc;
 use sunder_rewrite::Function;
 use sunder_wire::isolation::{GUARDED, GuardedPage};
@@ -62,7 +63,7 @@ impl Guards {
         let Some(seen) = PageContents::on(process, page) else {
             return;
         };
-        let Some(points) = seen.points() else {
+        let Some(points) = seen.points(ProcessId(process.unsigned_abs())) else {
             return;
         };
         kept.address.store(page, SeqCst);
@@ -129,11 +130,13 @@ impl PageContents {
 
     /// The bytes of the page that must not be executed, one bit each; `None` if nothing on the page
     /// may be executed.
-    fn points(&self) -> Option<[u64; 64]> {
-        if fs::metadata(&self.path).ok()?.len() > LARGEST {
+    fn points(&self, process: ProcessId) -> Option<[u64; 64]> {
+        let file = ForeignFiles::of(process).open(self.path.as_ref()).ok()?;
+        let mut bytes = Vec::new();
+        file.take(LARGEST + 1).read_to_end(&mut bytes).ok()?;
+        if bytes.len() as u64 > LARGEST {
             return None;
         }
-        let bytes = fs::read(&self.path).ok()?;
         let in_file = bytes.get(usize::try_from(self.offset).ok()?..)?;
         if in_file.get(..PAGE as usize)? != self.bytes {
             return None;

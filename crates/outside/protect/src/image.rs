@@ -4,10 +4,12 @@
 
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use sunder_access::{Address, Mappings, PAGE, ProcessId, ThreadId};
 use sunder_hooking::Calls;
+use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::proc::{self, Fields, Folder};
 use sunder_rewrite::sites::Number;
 
@@ -80,7 +82,7 @@ impl Images {
             let Some(first) = firsts.get(&mapping.path) else {
                 continue;
             };
-            let module = self.module(path);
+            let module = self.module(process, path);
             let bias = first.wrapping_sub(module.first & !(PAGE - 1));
             for [from, to] in &module.code {
                 let (from, to) = (from.wrapping_add(bias), to.wrapping_add(bias));
@@ -102,7 +104,7 @@ impl Images {
             if mapping.file_offset != 0 || !path.is_absolute() || !is_wanted || is_systems(path) {
                 continue;
             }
-            let module = self.module(path);
+            let module = self.module(process, path);
             if let Some([address, size]) = module.globals.get(name)
                 && *size > 0
             {
@@ -124,22 +126,24 @@ impl Images {
         let path = Path::new(&on.path);
         let mut same = all.iter().filter(|m| m.path == on.path);
         let first = same.find(|m| m.file_offset == 0)?;
-        let module = path.is_absolute().then(|| self.module(path))?;
+        let module = path.is_absolute().then(|| self.module(process, path))?;
         let bias = first.span.start.0.wrapping_sub(module.first & !(PAGE - 1));
         let [start, end] = module.lazy?.map(|a| a.wrapping_add(bias));
         let (start, end) = (start.max(from), end.min(to));
         (start < end).then_some([start, end])
     }
 
-    fn module(&mut self, path: &Path) -> &Module {
+    fn module(&mut self, process: i32, path: &Path) -> &Module {
         self.modules
             .entry(path.to_owned())
-            .or_insert_with(|| read(path).unwrap_or_default())
+            .or_insert_with(|| read(process, path).unwrap_or_default())
     }
 }
 
-fn read(path: &Path) -> Option<Module> {
-    let bytes = fs::read(path).ok()?;
+fn read(process: i32, path: &Path) -> Option<Module> {
+    let files = ForeignFiles::of(ProcessId(process.unsigned_abs()));
+    let mut bytes = Vec::new();
+    files.open(path).ok()?.read_to_end(&mut bytes).ok()?;
     let file = object::File::parse(bytes.as_slice()).ok()?;
     let mut module = Module::default();
     for segment in file.segments() {
@@ -221,6 +225,7 @@ fn calls_are_seen(process: i32, hooks: &[[u64; 2]]) -> Result<(), String> {
         Number::Any | Number::In(_) => true,
     };
     let mut calls = Calls::new(harmful);
+    calls.set_files(Arc::new(ForeignFiles::of(process)));
     calls.know(hooks);
     calls.all_seen(&mappings)
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId};
 use sunder_hooking::code;
 use sunder_observe::code::ModuleCode;
+use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::proc;
 use sunder_rewrite::{Code, is_linker_stub, without_hooks};
 
@@ -26,6 +27,7 @@ struct Known {
 /// Cached code of the program; see the head of this file.
 pub struct TargetCode {
     process: ProcessId,
+    files: ForeignFiles,
     mappings: Mappings,
     /// All executable mappings at the last [`Self::renew`].
     code: Vec<Mapping>,
@@ -38,6 +40,7 @@ impl TargetCode {
     pub fn new(process: ProcessId) -> Self {
         Self {
             process,
+            files: ForeignFiles::of(process),
             mappings: Mappings::new(),
             code: Vec::new(),
             modules: HashMap::new(),
@@ -120,7 +123,10 @@ impl TargetCode {
             return None;
         }
         let module = self.modules.entry(mapping.path.clone());
-        let module = module.or_insert_with(|| ModuleCode::read(mapping.path.as_ref()));
+        let module = module.or_insert_with(|| {
+            let file = self.files.mapped(&mapping).ok();
+            file.and_then(|file| ModuleCode::read(&file))
+        });
         let module = module.as_ref()?;
         let address = module.address;
         let first = module.address_at(mapping.file_offset)?;

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use sunder_observe::foreign;
 use sunder_rewrite::sites::Want;
 use sunder_wire::descriptor_path;
 use sunder_wire::remap::{AREAS, BYTES, CACHE, Control, MAGIC, TOTAL, VERSION};
@@ -48,8 +49,9 @@ impl ControlFile {
 
     fn new(plan: &[u8]) -> Result<Self> {
         let make = || -> io::Result<File> {
+            let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
             // SAFETY: the name is a C string.
-            let fd = unsafe { libc::memfd_create(c"sunder-remap".as_ptr(), libc::MFD_CLOEXEC) };
+            let fd = unsafe { libc::memfd_create(c"sunder-remap".as_ptr(), flags) };
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -57,20 +59,18 @@ impl ControlFile {
             let file = unsafe { File::from_raw_fd(fd) };
             file.set_len((TOTAL + plan.len()) as u64)?;
             file.write_all_at(plan, TOTAL as u64)?;
+            foreign::seal(&file)?;
             Ok(file)
         };
         Self::of(make().context("cannot make the file that is shared with the program")?)
     }
 
-    /// Maps a file that the program has made, without a plan.
+    /// Maps a file of at least [`TOTAL`] bytes, whose length nobody can change.
     ///
     /// # Errors
     /// If the kernel gives us no memory.
     pub fn of(file: File) -> Result<Self> {
         let map = || -> io::Result<*mut u8> {
-            if file.metadata()?.len() < TOTAL as u64 {
-                file.set_len(TOTAL as u64)?;
-            }
             // SAFETY: a new mapping, at an address that the kernel chooses.
             let base = unsafe {
                 libc::mmap(

@@ -40,6 +40,7 @@ use repairer::Repairer;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use sunder_findings::{Findings, Limit};
 use sunder_live::{Observation, ObserveOptions, ObserverChoice, observe_with};
 
@@ -100,7 +101,10 @@ pub fn run(options: &Options) -> Result<Outcome> {
     };
     let (mut findings, exit) = observe_with(&what, &mut repairer)?;
     let wanted = options.detail == Detail::Report;
-    let mut names = wanted.then(|| tell::code_names(repairer.mappings.clone()));
+    let mut names = wanted.then(|| {
+        let files = Arc::clone(&repairer.files);
+        tell::code_names(files, repairer.mappings.clone())
+    });
     let mut repair = repairer.finish(&mut |at| names.as_mut().and_then(|name| name(at)));
     tell::name(&mut repair, &findings);
     let mut limits = findings.limits.iter();

@@ -26,6 +26,7 @@ use sunder_findings::{Repair, Unrepaired};
 use sunder_hooking::Calls;
 use sunder_live::{Live, LiveRemedy, Loaded};
 use sunder_observe::ObserveError;
+use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::launch::Child;
 use sunder_observe::{monotonic_now, proc};
 use sunder_pipeline::Wanted;
@@ -59,6 +60,8 @@ pub struct Repairer {
     server: Option<Server>,
     /// The process.
     pub process: ProcessId,
+    /// Its files, also after its end.
+    pub files: Arc<ForeignFiles>,
     started: Time,
     next_look: Duration,
     /// Chooses what is moved.
@@ -122,6 +125,8 @@ impl LiveRemedy for Repairer {
 
     fn begins(&mut self, process: ProcessId) -> Result<()> {
         self.process = process;
+        self.files = Arc::new(ForeignFiles::of(process));
+        self.calls.set_files(Arc::clone(&self.files));
         self.started = monotonic_now();
         if matches!(self.entry, Entry::Preloaded(_)) {
             self.file.control().process.store(process.0, Release);
@@ -217,6 +222,7 @@ impl Repairer {
             stops: false,
             detail: Detail::Report,
             process: ProcessId(0),
+            files: Arc::new(ForeignFiles::ours()),
             started: Time(0),
             next_look: Duration::ZERO,
             chooser: Chooser::default(),

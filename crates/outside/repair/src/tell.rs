@@ -1,10 +1,13 @@
 //! Texts about repairs: names from the findings, and lines for people. Called by `repairer` and
 //! `attach`.
 
+use std::sync::Arc;
 use sunder_access::{Address, CodeAddress, LINE, Mappings, Span};
 use sunder_findings::{Finding, Findings, Moved, Repair, Unrepaired};
 use sunder_live::{LEFT_ALONE, counted};
 use sunder_objects::{NameOptions, Names};
+use sunder_observe::foreign::ForeignFiles;
+use sunder_pipeline::TargetFiles;
 
 /// Gives moved objects the names and the advice of their findings, which are known better at the
 /// end than while the program runs.
@@ -31,9 +34,16 @@ pub fn name(repair: &mut Repair, findings: &Findings) {
     }
 }
 
-/// Names functions whose code was copied, by their addresses in a program with `mappings`.
-pub fn code_names(mappings: Mappings) -> impl FnMut(CodeAddress) -> Option<String> {
-    let mut names = Names::new(NameOptions::default());
+/// Names functions whose code was copied, by their addresses in a program with `mappings` and
+/// `files`.
+pub fn code_names(
+    files: Arc<ForeignFiles>,
+    mappings: Mappings,
+) -> impl FnMut(CodeAddress) -> Option<String> {
+    let mut names = Names::new(NameOptions {
+        files: Arc::new(TargetFiles(files)),
+        ..NameOptions::default()
+    });
     names.set_mappings(mappings);
     // Other functions are inlined into the last one.
     move |at| Some(names.frames(at).last()?.function.clone())

@@ -2,7 +2,7 @@
 //! Called by [`super`]; reports missing files once per module.
 
 use super::sections::{Bytes, Dwarf, load_sections, section};
-use crate::image::{Elf, Image, open_regular};
+use crate::image::{Elf, Image};
 use crate::options::NameOptions;
 use gimli::{DwoId, EndianSlice, LittleEndian, SectionId};
 use object::ReadCache;
@@ -52,7 +52,7 @@ impl SplitFiles {
             limits.push(format!(
                 "{}: split debug information ({}) was not found, so variables, types and inlined \
                  functions of some of its files are missing.",
-                self.options.unrooted(&self.module).display(),
+                self.module.display(),
                 name.unwrap_or("a .dwo file without a name"),
             ));
         }
@@ -62,11 +62,11 @@ impl SplitFiles {
     }
 
     fn in_package(&mut self, id: DwoId, parent: &Dwarf) -> Option<Dwarf> {
-        let module = &self.module;
+        let (module, options) = (&self.module, &self.options);
         let package = self.package.get_or_insert_with(|| {
             let mut name = module.clone().into_os_string();
             name.push(".dwp");
-            let cache = ReadCache::new(open_regular(Path::new(&name)).ok()?);
+            let cache = ReadCache::new(options.files.open(Path::new(&name)).ok()?);
             let elf: Elf<'_> = ElfFile64::parse(&cache).ok()?;
             let section =
                 |s: SectionId| -> Result<Bytes, gimli::Error> { Ok(section(&elf, s.dwo_name())) };
@@ -76,10 +76,10 @@ impl SplitFiles {
     }
 
     fn in_file(&self, id: DwoId, folder: &str, name: &str, parent: &Dwarf) -> Option<Dwarf> {
-        let recorded = self.options.rooted(&Path::new(folder).join(name));
+        let recorded = Path::new(folder).join(name);
         let beside = self.module.parent()?.join(Path::new(name).file_name()?);
         [recorded, beside].iter().find_map(|path| {
-            let cache = ReadCache::new(open_regular(path).ok()?);
+            let cache = ReadCache::new(self.options.files.open(path).ok()?);
             let elf: Elf<'_> = ElfFile64::parse(&cache).ok()?;
             let mut dwarf = load_sections(&elf, true).ok()?;
             dwarf.make_dwo(parent);

@@ -6,7 +6,11 @@ use super::placed::{Placed, file_name_of, is_backed};
 use super::process::Names;
 use crate::image::{Image, ImageError};
 use crate::module::Module;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
 use sunder_access::{Address, LinkAddress, Mapping};
 
 impl Names {
@@ -97,7 +101,9 @@ impl Names {
     }
 
     fn open(&mut self, mapping: &Mapping) -> Option<Image> {
-        let opened = self.file_of(mapping).and_then(|path| Image::open(&path));
+        let path = Path::new(file_name_of(mapping));
+        let opened = self.file_of(mapping);
+        let opened = opened.and_then(|file| Image::read(path, file));
         // Data files are mapped, too; only missing names of code are reported.
         let same = |m: &Mapping| m.execute && m.path == mapping.path;
         if let Err(error) = &opened
@@ -112,47 +118,61 @@ impl Names {
         opened.ok()
     }
 
-    /// A path that opens the file that was mapped.
-    pub(super) fn file_of(&self, mapping: &Mapping) -> Result<PathBuf, ImageError> {
-        let path = self.options.rooted(Path::new(&mapping.path));
-        if !is_replaced(&path, mapping) && path.exists() {
-            return Ok(path);
-        }
-        let key = (file_name_of(mapping).to_owned(), mapping.inode);
-        match (self.running_image(mapping), self.ways.get(&key)) {
-            (Some(way), _) => Ok(way),
-            (None, Some(Some(way))) => Ok(way.clone()),
-            (None, Some(None)) => Err(ImageError::Refused),
-            (None, None) => Err(ImageError::Replaced),
+    /// The file that was mapped.
+    pub(super) fn file_of(&self, mapping: &Mapping) -> Result<File, ImageError> {
+        let by_path = self.options.files.open(Path::new(&mapping.path));
+        match by_path {
+            Ok(file) if !is_another(&file, mapping) => Ok(file),
+            // What may not be opened was not replaced.
+            Err(error) if error.kind() != io::ErrorKind::NotFound && is_named(mapping) => {
+                self.held(mapping).map_err(|_| ImageError::Io(error))
+            }
+            _ => self.held(mapping),
         }
     }
 
-    /// Sets another path to the file of `mapping`, for the time when its own path leads to another
-    /// file or to none. `None` means that the kernel refused it.
-    pub fn set_way(&mut self, mapping: &Mapping, way: Option<PathBuf>) {
+    /// The file that was mapped, as somebody holds it.
+    fn held(&self, mapping: &Mapping) -> Result<File, ImageError> {
+        if let Some(file) = self.running_image(mapping) {
+            return Ok(file.try_clone()?);
+        }
         let key = (file_name_of(mapping).to_owned(), mapping.inode);
-        self.ways.insert(key, way);
+        match self.held.get(&key) {
+            Some(Some(file)) => Ok(file.try_clone()?),
+            Some(None) => Err(ImageError::Refused),
+            None => Err(ImageError::Replaced),
+        }
     }
 
-    /// The path to the program's own file, if `mapping` is of that. On overlays the device numbers
-    /// differ, so only the inode numbers are compared.
-    fn running_image(&self, mapping: &Mapping) -> Option<PathBuf> {
-        use std::os::unix::fs::MetadataExt;
-        let path = self.options.executable.as_ref()?;
-        let found = std::fs::metadata(path).ok()?;
-        (mapping.inode != 0 && found.ino() == mapping.inode).then(|| path.clone())
+    /// Sets the open file of `mapping`, for the time when its path leads to another file or to
+    /// none. `None` means that the kernel refused it.
+    pub fn set_file(&mut self, mapping: &Mapping, file: Option<Arc<File>>) {
+        let key = (file_name_of(mapping).to_owned(), mapping.inode);
+        self.held.insert(key, file);
+    }
+
+    /// The program's own file, if `mapping` is of that. On overlays the device numbers differ, so
+    /// only the inode numbers are compared.
+    fn running_image(&self, mapping: &Mapping) -> Option<&File> {
+        let file = self.options.executable.as_deref()?;
+        let found = file.metadata().ok()?;
+        (mapping.inode != 0 && found.ino() == mapping.inode).then_some(file)
     }
 }
 
-/// Whether the file at `path` is another one than the mapped one. On file systems without a device
-/// of their own, such as the overlays of containers, the device numbers may differ for the same
-/// file, so the answer is no.
-fn is_replaced(path: &Path, mapping: &Mapping) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    if file_name_of(mapping) != mapping.path {
+/// Whether the path of `mapping` still is that of its file.
+fn is_named(mapping: &Mapping) -> bool {
+    file_name_of(mapping) == mapping.path
+}
+
+/// Whether `file`, which has the path of `mapping` now, is another one than the mapped one. On file
+/// systems without a device of their own, such as the overlays of containers, the device numbers may
+/// differ for the same file, so the answer is no.
+fn is_another(file: &File, mapping: &Mapping) -> bool {
+    if !is_named(mapping) {
         return true;
     }
-    let Ok(found) = std::fs::metadata(path) else {
+    let Ok(found) = file.metadata() else {
         return false;
     };
     let major = found.dev() >> 8 & 0xfff;

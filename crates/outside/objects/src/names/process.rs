@@ -3,16 +3,18 @@
 
 use super::lock_call::FoundCall;
 use super::thread_blocks::ThreadBlocks;
+use crate::files::Files;
 use crate::limits::Limits;
 use crate::module::{Debug, Module};
 use crate::options::NameOptions;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::fs::File;
+use std::sync::Arc;
 use sunder_access::Mappings;
 
 /// Names of one process image. Loads lazily, owns all caches.
 pub struct Names {
-    pub(super) options: NameOptions,
+    pub(crate) options: NameOptions,
     pub(super) mappings: Mappings,
     pub(super) modules: Vec<Module>,
     /// By path and inode; `None` for files without names.
@@ -22,8 +24,8 @@ pub struct Names {
     pub(super) lock_calls: Option<Vec<FoundCall>>,
     /// The thread-local blocks of libraries.
     pub(super) blocks: ThreadBlocks,
-    /// See [`Names::set_way`].
-    pub(super) ways: HashMap<(String, u64), Option<PathBuf>>,
+    /// See [`Names::set_file`].
+    pub(super) held: HashMap<(String, u64), Option<Arc<File>>>,
 }
 
 impl Names {
@@ -37,8 +39,13 @@ impl Names {
             limits: Limits::default(),
             lock_calls: None,
             blocks: ThreadBlocks::default(),
-            ways: HashMap::new(),
+            held: HashMap::new(),
         }
+    }
+
+    /// Replaces the way in which files are opened. Modules that have been read stay in memory.
+    pub fn set_files(&mut self, files: Arc<dyn Files>) {
+        self.options.files = files;
     }
 
     /// Replaces the mappings. Modules that have been read stay in memory.

@@ -91,9 +91,9 @@ impl Names {
     }
 
     fn new_library(&mut self, mapping: &Mapping) -> Option<usize> {
-        let path = self.file_of(mapping).ok()?;
+        let file = self.file_of(mapping).ok()?;
         self.blocks.libraries.push(KnownLibrary {
-            file: Library::read(&path)?,
+            file: Library::read(file)?,
             mapping: mapping.clone(),
             bias: 0,
             distance: None,

@@ -6,8 +6,9 @@ use object::{Object, ObjectSegment, ObjectSymbol};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, Span};
-use sunder_objects::{NameOptions, Names};
+use sunder_objects::{NameOptions, Names, OwnFiles};
 
 /// Added to link addresses, so that a mistake between the two shows.
 pub const BIAS: u64 = 0x5555_5555_4000;
@@ -83,7 +84,7 @@ impl Program {
     pub fn names(&self) -> Names {
         self.names_with(NameOptions {
             debug_dirs: Vec::new(),
-            root: None,
+            files: Arc::new(OwnFiles::default()),
             executable: None,
             debuginfod_cache: None,
         })

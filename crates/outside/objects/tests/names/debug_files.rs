@@ -3,7 +3,10 @@
 use crate::build::{Program, compile};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use sunder_objects::{DebugPlace, NameOptions, Names, ObjectContext, ObjectKind, debug_place};
+use std::sync::Arc;
+use sunder_objects::{
+    DebugPlace, NameOptions, Names, ObjectContext, ObjectKind, OwnFiles, debug_place,
+};
 
 fn field_of_tag(
     program: &Program,
@@ -95,7 +98,7 @@ fn debug_file_is_found_by_build_id() {
     .expect("moved");
     let options = NameOptions {
         debug_dirs: vec![program.folder.path().join("debug")],
-        root: None,
+        files: Arc::new(OwnFiles::default()),
         executable: None,
         debuginfod_cache: None,
     };
@@ -128,7 +131,7 @@ fn files_fetched_by_debuginfod_are_read() {
     .expect("moved");
     let mut names = program.names_with(NameOptions {
         debug_dirs: Vec::new(),
-        root: None,
+        files: Arc::new(OwnFiles::default()),
         executable: None,
         debuginfod_cache: Some(cache),
     });
@@ -176,7 +179,9 @@ fn the_package_and_the_build_id_say_where_debug_information_is() {
     let told = |lists: &std::path::Path, files: &[String]| {
         let mut names = Names::new(NameOptions {
             debug_dirs: Vec::new(),
-            root: Some(lists.to_owned()),
+            files: Arc::new(OwnFiles {
+                root: lists.to_owned(),
+            }),
             executable: None,
             debuginfod_cache: None,
         });
@@ -300,7 +305,9 @@ fn a_container_s_files_are_read_below_its_root() {
     fs::rename(&program.file, inside.join("program")).expect("moved");
     let mut names = Names::new(NameOptions {
         debug_dirs: Vec::new(),
-        root: Some(root.path().to_owned()),
+        files: Arc::new(OwnFiles {
+            root: root.path().to_owned(),
+        }),
         executable: None,
         debuginfod_cache: None,
     });
@@ -356,7 +363,7 @@ fn broken_files_are_an_answer_and_no_panic() {
         fs::write(&program.file, &whole[..length]).expect("written");
         let mut names = Names::new(NameOptions {
             debug_dirs: Vec::new(),
-            root: None,
+            files: Arc::new(OwnFiles::default()),
             executable: None,
             debuginfod_cache: None,
         });
@@ -375,7 +382,7 @@ fn broken_files_are_an_answer_and_no_panic() {
         fs::write(&program.file, bytes).expect("written");
         let mut names = Names::new(NameOptions {
             debug_dirs: Vec::new(),
-            root: None,
+            files: Arc::new(OwnFiles::default()),
             executable: None,
             debuginfod_cache: None,
         });
@@ -405,7 +412,7 @@ fn deleted_program_is_read_through_the_running_process() {
     let told = |executable| {
         let mut names = Names::new(NameOptions {
             debug_dirs: Vec::new(),
-            root: None,
+            files: Arc::new(OwnFiles::default()),
             executable,
             debuginfod_cache: None,
         });
@@ -417,9 +424,7 @@ fn deleted_program_is_read_through_the_running_process() {
     assert_eq!(name.as_deref().filter(|n| *n == "counters"), None);
     assert!(limits.contains("replaced or deleted"), "{limits}");
     assert!(!limits.contains("-g"), "{limits}");
-    use std::os::fd::AsRawFd;
-    let way = format!("/proc/self/fd/{}", kept.as_raw_fd());
-    let (name, limits) = told(Some(way.into()));
+    let (name, limits) = told(Some(Arc::new(kept)));
     assert_eq!((name.as_deref(), limits.as_str()), (Some("counters"), ""));
 }
 
@@ -434,18 +439,19 @@ fn deleted_library_is_read_through_the_given_path() {
     fs::hard_link(&program.file, &kept).expect("linked");
     let mappings = program.mappings();
     fs::remove_file(&program.file).expect("removable");
-    let told = |way: Option<Option<std::path::PathBuf>>| {
+    let told = |held: Option<Option<fs::File>>| {
         let mut names = Names::new(NameOptions {
             debug_dirs: Vec::new(),
-            root: None,
+            files: Arc::new(OwnFiles::default()),
             executable: None,
             debuginfod_cache: None,
         });
         let mut all = sunder_access::Mappings::new();
         for mut mapping in mappings.iter().cloned() {
-            if let Some(way) = &way {
+            if let Some(file) = &held {
                 // Called before the file is deleted.
-                names.set_way(&mapping, way.clone());
+                let file = file.as_ref().map(|f| f.try_clone().expect("a descriptor"));
+                names.set_file(&mapping, file.map(Arc::new));
             }
             if !mapping.path.is_empty() {
                 mapping.path.push_str(" (deleted)");
@@ -456,7 +462,7 @@ fn deleted_library_is_read_through_the_given_path() {
         let object = names.object_at(address, &ObjectContext::default());
         (object.name, names.limits().concat())
     };
-    let (name, limits) = told(Some(Some(kept)));
+    let (name, limits) = told(Some(Some(fs::File::open(kept).expect("readable"))));
     assert_eq!((name.as_deref(), limits.as_str()), (Some("counters"), ""));
     let (name, limits) = told(Some(None));
     assert_ne!(name.as_deref(), Some("counters"));

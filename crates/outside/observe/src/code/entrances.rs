@@ -3,7 +3,6 @@
 
 use super::image::Image;
 use std::fs::File;
-use std::path::Path;
 
 /// The entries of one file. See the module's head.
 #[derive(Debug)]
@@ -14,8 +13,8 @@ pub struct Entrances {
 impl Entrances {
     /// Reads the file; `None` if it is no ELF file for x86-64.
     #[must_use]
-    pub fn read(file: &Path) -> Option<Self> {
-        let image = Image::from_file(File::open(file).ok()?)?;
+    pub fn read(file: File) -> Option<Self> {
+        let image = Image::from_file(file)?;
         Some(Self { image })
     }
 

@@ -2,7 +2,8 @@
 
 use super::image;
 use object::{Object, ObjectSegment, SegmentFlags, elf};
-use std::path::Path;
+use std::fs::File;
+use std::io::Read;
 use sunder_access::PAGE;
 
 /// Files above this are not read.
@@ -46,11 +47,12 @@ pub struct ModuleCode {
 impl ModuleCode {
     /// Reads the file; `None` if it is no ELF file with code, or too large.
     #[must_use]
-    pub fn read(file: &Path) -> Option<Self> {
-        if std::fs::metadata(file).ok()?.len() > LARGEST {
+    pub fn read(file: &File) -> Option<Self> {
+        let mut data = Vec::new();
+        file.take(LARGEST + 1).read_to_end(&mut data).ok()?;
+        if data.len() as u64 > LARGEST {
             return None;
         }
-        let data = std::fs::read(file).ok()?;
         let file = object::File::parse(data.as_slice()).ok()?;
         let runs = |flags| matches!(flags, SegmentFlags::Elf { p_flags, .. } if p_flags.contains(elf::PF_X));
         let mut code: Vec<_> = file.segments().filter(|s| runs(s.flags())).collect();

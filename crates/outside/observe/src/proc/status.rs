@@ -102,6 +102,13 @@ impl Fields {
     }
 }
 
+impl From<String> for Fields {
+    /// The fields in the text of such a file.
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))

@@ -186,7 +186,7 @@ fn the_targets_of_jump_tables_are_entries() {
         let text = labels.remove(0);
         let file_offset = labels.remove(0);
 
-        let mut code = ProcessCode::new();
+        let mut code = ProcessCode::of_recording();
         let process = ProcessId(1 << 23);
         let path = program.to_str().unwrap().to_owned();
         let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&program).unwrap());
@@ -225,7 +225,7 @@ fn address_spaces_follow_fork_and_exec() {
     let (parent, child) = (ProcessId(1 << 23), ProcessId(1 << 23 | 1));
     let at = address_spaces_follow_fork_and_exec as *const () as u64;
     let own_code: Mappings = proc::mappings(own()).unwrap();
-    let mut code = ProcessCode::new();
+    let mut code = ProcessCode::of_recording();
     let mapping = own_code.at(Address(at)).unwrap().clone();
     code.observe(&Event::Map {
         process: parent,
@@ -262,7 +262,7 @@ fn a_new_mapping_replaces_the_code_of_the_old_one() {
         .unwrap()
         .clone();
     let process = ProcessId(1 << 23);
-    let mut code = ProcessCode::new();
+    let mut code = ProcessCode::of_recording();
     code.observe(&Event::Map {
         process,
         time: Time(0),

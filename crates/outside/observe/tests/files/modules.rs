@@ -19,7 +19,7 @@ fn code_in_two_segments_is_all_there() {
         return;
     };
     assert!(Command::new(&program).status().unwrap().success());
-    let code = ModuleCode::read(&program).unwrap();
+    let code = ModuleCode::read(&std::fs::File::open(&program).unwrap()).unwrap();
     assert!(code.build_id.is_empty());
     let [near, last] = code.segments[..] else {
         panic!("{:x?}", code.segments);

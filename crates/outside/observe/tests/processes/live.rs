@@ -10,8 +10,10 @@
 use crate::support::{compile, perf_allowed};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use sunder_access::{Access, Kind, ThreadId};
+use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::{Decoded, Decoder, Event, FrequencyPlan, Launch, PerfSampler, ProcessCode};
 
 struct Seen {
@@ -45,6 +47,8 @@ fn sample(program: &Path, output: &Path, before_decoding: impl FnOnce()) -> Seen
     before_decoding();
 
     let (mut code, mut decoder) = (ProcessCode::new(), Decoder::new());
+    // The program may have ended; it had our rights.
+    code.begin_with(Arc::new(ForeignFiles::ours()));
     let mut decoded = Decoded::default();
     let mut seen = Seen {
         status: status.code().unwrap(),

@@ -11,11 +11,11 @@ use super::refuse::{Confined, confined};
 use crate::control::ControlFile;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::cell::Cell;
-use std::fs::File;
 use std::io;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 use sunder_access::{Address, Mappings, PAGE, ProcessId, ThreadId};
+use sunder_observe::foreign;
 use sunder_observe::proc::{self, Folder};
 use sunder_stop::{
     Borrowed, Collector, Gate, Memory, STUB, StopError, Stopped, World, set_mask, stands,
@@ -280,7 +280,8 @@ impl Inside {
     /// ours.
     fn share(&self, worker: &Borrowed<'_>) -> Result<ControlFile> {
         self.memory.write(self.layout.desk, b"sunder-remap\0")?;
-        let name = [self.layout.desk, libc::MFD_CLOEXEC.into(), 0, 0, 0, 0];
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let name = [self.layout.desk, flags.into(), 0, 0, 0, 0];
         let fd = worker.call(libc::SYS_memfd_create, name)?;
         let fd = self.done(fd).context("it can't make a file in memory")?;
         let made = self.open_and_map(worker, fd);
@@ -289,10 +290,8 @@ impl Inside {
     }
 
     fn open_and_map(&self, worker: &Borrowed<'_>, fd: u64) -> Result<ControlFile> {
-        let path = format!("/proc/{}/fd/{fd}", self.process);
-        let mut options = File::options();
-        let file = options.read(true).write(true).open(path);
-        let file = ControlFile::of(file.context("what it makes can't be opened")?)?;
+        let file = foreign::memory_file(self.process, fd as i32, TOTAL as u64);
+        let file = ControlFile::of(file.context("the file that it makes can't be taken over")?)?;
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let bytes = TOTAL as u64;
         let at = self.map(worker, 0, bytes, rights, libc::MAP_SHARED, fd as i64)?;

@@ -12,11 +12,11 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use sunder_access::{Mapping, ProcessId};
 use sunder_guests::MemoryFile;
 use sunder_hooking::{RESTORES, base, restorers};
 use sunder_observe::code::{Entrances, ModuleCode};
+use sunder_observe::foreign::ForeignFiles;
 use sunder_rewrite::is_harmless;
 use sunder_rewrite::sites::{self, Entering, Function, Number, Want};
 use sunder_wire::sites::Patch;
@@ -32,10 +32,11 @@ const LETS_KERNEL_WRITE: [i64; 3] = [
 ///
 /// # Errors
 /// Names the module, and says why there is no plan for it.
-pub fn module(process: ProcessId, mapping: &Mapping) -> Result<Module> {
+pub fn module(files: &ForeignFiles, mapping: &Mapping) -> Result<Module> {
     let path = &mapping.path;
-    let file = PathBuf::from(format!("/proc/{process}/root{path}"));
-    plan(&file, mapping).map_err(|why| anyhow!("{path} makes kernel calls of its own, and {why:#}"))
+    let file = files.mapped(mapping).context("it can't be opened");
+    let plan = file.and_then(|file| plan(file, mapping));
+    plan.map_err(|why| anyhow!("{path} makes kernel calls of its own, and {why:#}"))
 }
 
 /// The plan for the vDSO, which is in no file.
@@ -44,7 +45,7 @@ pub fn module(process: ProcessId, mapping: &Mapping) -> Result<Module> {
 /// Says why there is no plan.
 pub fn kernels(process: ProcessId, mapping: &Mapping) -> Result<Module> {
     image(process, mapping)
-        .and_then(|image| plan(&image.path(), mapping))
+        .and_then(|image| plan(File::open(image.path())?, mapping))
         .map_err(|why| anyhow!("the kernel's own library in it makes kernel calls, and {why:#}"))
 }
 
@@ -57,9 +58,9 @@ fn image(process: ProcessId, mapping: &Mapping) -> Result<MemoryFile> {
     MemoryFile::holding(c"sunder-vdso", &bytes).context("there is no memory")
 }
 
-fn plan(file: &Path, mapping: &Mapping) -> Result<Module> {
+fn plan(file: File, mapping: &Mapping) -> Result<Module> {
     let path = &mapping.path;
-    let code = ModuleCode::read(file).context("its code can't be read")?;
+    let code = ModuleCode::read(&file).context("its code can't be read")?;
     ensure!(code.segments.len() == 1, "its code lies in several places");
     let patches = patches(&code, file)?;
     let base = base(mapping, code.address).context("it lies where it can't")?;
@@ -79,7 +80,7 @@ fn plan(file: &Path, mapping: &Mapping) -> Result<Module> {
 ///
 /// # Errors
 /// Says which of its calls can't be led through a hook, and why.
-pub fn patches(code: &ModuleCode, file: &std::path::Path) -> Result<Vec<Patch>> {
+pub fn patches(code: &ModuleCode, file: File) -> Result<Vec<Patch>> {
     let functions: Vec<Function> = code
         .functions
         .iter()

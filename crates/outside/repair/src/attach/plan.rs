@@ -5,11 +5,11 @@ use super::calls::{TAKE_FIRST, needed};
 use super::module::{KERNELS, Module};
 use super::own;
 use anyhow::{Context, Result, bail, ensure};
-use std::path::PathBuf;
 use sunder_access::{Address, Mapping, Mappings, ProcessId};
 use sunder_hooking::{Own, is_covered};
 use sunder_hooking::{RESTORES, base, is_inside, restorers};
 use sunder_observe::code::ModuleCode;
+use sunder_observe::foreign::ForeignFiles;
 use sunder_rewrite::is_harmless;
 use sunder_rewrite::sites::{self, Entering, Function, Number, Want};
 use sunder_stop::Gate;
@@ -45,10 +45,11 @@ impl Plan {
     /// # Errors
     /// Says why there is no plan, as the second half of a sentence.
     pub fn new(process: ProcessId, mappings: &Mappings, stay: Stay, own: Vec<Own>) -> Result<Self> {
+        let files = ForeignFiles::of(process);
         let code = || mappings.iter().filter(|m| m.execute && m.is_file());
         let covered = code().filter(|m| is_covered(&m.path));
         let mut modules: Vec<Module> = covered
-            .map(|m| module(process, m, stay))
+            .map(|m| module(&files, m, stay))
             .collect::<Result<_>>()?;
         let has = |name: &str| modules.iter().any(|m| m.path.ends_with(name));
         ensure!(
@@ -62,7 +63,7 @@ impl Plan {
         for mapping in code() {
             let is_it = |o: &&Own| o.path == mapping.path && o.start == mapping.span.start.0;
             if own.iter().any(|o| is_it(&o)) {
-                modules.push(own::module(process, mapping)?);
+                modules.push(own::module(&files, mapping)?);
             }
         }
         ensure!(
@@ -144,11 +145,12 @@ impl Plan {
     }
 }
 
-fn module(process: ProcessId, mapping: &Mapping, stay: Stay) -> Result<Module> {
+fn module(files: &ForeignFiles, mapping: &Mapping, stay: Stay) -> Result<Module> {
     let path = &mapping.path;
-    let file = PathBuf::from(format!("/proc/{process}/root{path}"));
-    let code =
-        ModuleCode::read(&file).with_context(|| format!("the code of {path} can't be read"))?;
+    let file = files.mapped(mapping).ok();
+    let code = file
+        .and_then(|file| ModuleCode::read(&file))
+        .with_context(|| format!("the code of {path} can't be read"))?;
     ensure!(
         code.segments.len() == 1,
         "the code of {path} lies in several places"

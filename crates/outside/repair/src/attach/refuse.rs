@@ -6,8 +6,10 @@ use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use sunder_access::ProcessId;
 use sunder_hooking::{Calls, is_covered};
+use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::proc::{self, Fields, Folder};
 use sunder_stop::Memory;
 
@@ -63,6 +65,7 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
         !its.get("x86_Thread_features").contains("shstk"),
         "process {process} has shadow stacks, which can't be led around moved bytes"
     );
+    calls.set_files(Arc::new(ForeignFiles::of(process)));
     calls.begin(&sunder_access::Mappings::new());
     // The calls of its own modules are planned for later, when everything else is known.
     if let Err(why) = calls.own(&mappings) {

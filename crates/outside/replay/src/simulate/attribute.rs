@@ -20,7 +20,7 @@ use sunder_access::{Access, Address, Granule, ProcessId, Span, ThreadId, Time};
 use sunder_coherence::Outcome;
 use sunder_findings::{Finding, Findings, Limit};
 use sunder_pipeline::{
-    Moved, Observed, Observer, Process, RecordedHeap, Session, judge_config, take_rest,
+    Follow, Moved, Observed, Observer, Process, RecordedHeap, Session, judge_config, take_rest,
 };
 use sunder_trace::read::{Event, Kinds, Trace, What};
 
@@ -49,7 +49,7 @@ pub fn attribute(
     let granule = Granule::new(machine.config.granule.min(LARGEST_LINE))?;
     let config = judge_config(granule.bytes(), None)?;
     let process = ProcessId(trace.header().process);
-    let mut session = Session::recorded(process, config);
+    let mut session = Session::recorded(config, Follow::Only(process));
     let mut pass = SecondPass {
         trace,
         machine,

@@ -346,7 +346,7 @@ fn place(process: &mut Process, site: &Site, misses: SiteMisses, label: String) 
         address: site.instruction,
         fields: vec![label],
         misses: Some(misses),
-        ..at_frame(user_frame(&frames))
+        ..at_frame(&process.names, user_frame(&frames))
     }
 }
 

@@ -1,0 +1,126 @@
+//! Programs of other users that want root's `attach` to do what they may not do themselves. Whatever
+//! they do, nothing outside of them changes, and every run ends with a sentence.
+
+use crate::support::confine::{as_nobody, is_root};
+use crate::support::{Ended, c_program, copy_program, plain_sunder, targets};
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// How often a race is run: the program has to hit an instant.
+const RACES: u32 = 3;
+
+/// A folder that everybody may enter, with a copy of a program in it that everybody may execute.
+fn everybodys(program: &Path) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("ours");
+    let copy = folder.path().join("program");
+    copy_program(program, &copy);
+    (folder, copy)
+}
+
+/// A program of the user `nobody` that has said that it is ready.
+struct Target {
+    process: Ended,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Target {
+    fn start(program: &Path, argument: &Path) -> Self {
+        let mut command = Command::new(program);
+        let command_line = command.arg(argument);
+        command_line.stdin(Stdio::piped()).stdout(Stdio::piped());
+        as_nobody(&mut command);
+        let mut process = Ended::new(&mut command);
+        let mut output = BufReader::new(process.child().stdout.take().expect("piped"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("readable");
+        assert_eq!(line, "ready\n");
+        Self { process, output }
+    }
+
+    /// What root's `attach` tells of it on both streams.
+    fn attached(&self, arguments: &[&str]) -> String {
+        let seen = plain_sunder()
+            .args(["attach", "--duration", "2s", "--pid", &self.process.id()])
+            .args(arguments)
+            .output()
+            .expect("sunder starts");
+        let told = [seen.stdout, seen.stderr].concat();
+        let told = String::from_utf8_lossy(&told).into_owned();
+        assert!(matches!(seen.status.code(), Some(0 | 125)), "{told}");
+        told
+    }
+
+    /// Lets it end; what it has still written.
+    fn end(mut self) -> String {
+        let mut input = self.process.child().stdin.take().expect("piped");
+        input.write_all(b"x").expect("it lives");
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("readable");
+        rest
+    }
+}
+
+#[test]
+fn a_file_that_is_swapped_in_for_ours_is_not_written() {
+    if !is_root() {
+        println!("SKIP: only root can attach to another user's program");
+        return;
+    }
+    let _alone = targets::alone();
+    let (folder, program) = everybodys(&c_program("swaps", &[]).expect("it compiles"));
+    let file = folder.path().join("of-root");
+    std::fs::write(&file, "unchanged").expect("written");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("ours");
+    for _ in 0..RACES {
+        let target = Target::start(&program, &file);
+        let told = target.attached(&["--repair"]);
+        let now = std::fs::read(&file).expect("readable");
+        assert_eq!(String::from_utf8_lossy(&now), "unchanged", "{told}");
+        assert_eq!(target.end(), "wrong 0\n", "{told}");
+    }
+}
+
+#[test]
+fn no_line_of_a_file_that_only_root_may_read_is_quoted() {
+    if !is_root() {
+        println!("SKIP: only root can attach to another user's program");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("of-root");
+    std::fs::write(&secret, "a line of root's\n".repeat(40)).expect("written");
+    let source = format!("-DSOURCE=\"{}\"", secret.display());
+    let built = folder.path().join("built");
+    let compiled = Command::new("gcc")
+        .args(["-O1", "-g", "-pthread", &source, "-o"])
+        .arg(&built)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/disguised.c"))
+        .status();
+    assert!(
+        compiled
+            .expect("gcc is needed, as the README says")
+            .success()
+    );
+    let (_folder, program) = everybodys(&built);
+    // Everybody may enter the folder, so that nothing but the file's own mode protects it.
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("ours");
+    let result = folder.path().join("result.json");
+    let output = result.to_str().expect("text");
+    for (mode, is_quoted) in [(0o644, true), (0o600, false)] {
+        std::fs::set_permissions(&secret, Permissions::from_mode(mode)).expect("ours");
+        targets::side_by_side(&format!("mode {mode:o}"), || {
+            let target = Target::start(&program, Path::new("unused"));
+            target.attached(&["--format", "json", "-o", output]);
+            assert_eq!(target.end(), "");
+            let findings = targets::open(&result)?;
+            let found = targets::falsely_shared(&findings, |_| true)?;
+            let text = std::fs::read_to_string(&result).map_err(|e| e.to_string())?;
+            assert_eq!(text.contains("a line of root's"), is_quoted, "{found:#?}");
+            Ok(())
+        });
+    }
+}

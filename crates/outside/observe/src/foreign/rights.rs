@@ -1,0 +1,160 @@
+//! The rights that a process has over files, and taking them for the length of one call. Called by
+//! [`super::ForeignFiles`] alone; it must not change the rights of any thread but the calling one.
+
+use crate::proc::{Fields, Folder};
+use rustix::process::{DumpableBehavior, Gid, Uid};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::io;
+
+/// The capabilities that let a process open files in spite of their owners and modes
+/// (`capabilities(7)`).
+const OVER_FILES: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER);
+
+/// Who a process is when it opens a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rights {
+    user: u32,
+    group: u32,
+    /// Sorted.
+    groups: Vec<u32>,
+    /// Of [`OVER_FILES`], those that are in effect.
+    capabilities: CapabilitySet,
+}
+
+impl Rights {
+    /// What `status` says of a process. Capabilities that it has over its own user namespace say
+    /// nothing about the files outside of that, so they count only if `same_namespace`.
+    pub fn of(status: &Fields, same_namespace: bool) -> Option<Self> {
+        let file_system = |name: &str| status.get(name).split_whitespace().nth(3)?.parse().ok();
+        let groups = status.get("Groups").split_whitespace();
+        let mut groups: Vec<u32> = groups.map(str::parse).collect::<Result<_, _>>().ok()?;
+        groups.sort_unstable();
+        let effective = CapabilitySet::from_bits_retain(status.bits("CapEff")?);
+        Some(Self {
+            user: file_system("Uid")?,
+            group: file_system("Gid")?,
+            groups,
+            capabilities: if same_namespace {
+                effective & OVER_FILES
+            } else {
+                CapabilitySet::empty()
+            },
+        })
+    }
+
+    /// Those of the calling thread.
+    pub fn own() -> Option<Self> {
+        Self::of(&Fields::read(Folder::OwnThread).ok()?, true)
+    }
+
+    /// Whether they are more than those of a user who is not root.
+    pub fn is_privileged(&self) -> bool {
+        self.user == 0 || !self.capabilities.is_empty()
+    }
+
+    /// Runs `act` with these rights and no others, and takes back our own.
+    ///
+    /// # Errors
+    /// Those of `act`; and `PermissionDenied` if these rights can't be taken, in which case `act`
+    /// has not run.
+    pub fn run<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if Self::own().as_ref() == Some(self) {
+            return act();
+        }
+        let _own = OwnRights::give_up_for(self)?;
+        act()
+    }
+}
+
+/// Our own rights, given up for others; dropping it takes them back.
+struct OwnRights {
+    user: Uid,
+    group: Gid,
+    groups: Vec<Gid>,
+    capabilities: CapabilitySets,
+    dumpable: Option<DumpableBehavior>,
+}
+
+impl OwnRights {
+    fn give_up_for(other: &Rights) -> io::Result<Self> {
+        let own = Self {
+            user: rustix::process::geteuid(),
+            group: rustix::process::getegid(),
+            groups: rustix::process::getgroups()?,
+            capabilities: rustix::thread::capabilities(None)?,
+            dumpable: rustix::process::dumpable_behavior().ok(),
+        };
+        // From here on an error drops `own`, which takes back what was given up.
+        let groups: Vec<Gid> = other.groups.iter().map(|&g| Gid::from_raw(g)).collect();
+        rustix::thread::set_thread_groups(&groups)?;
+        rustix::thread::set_thread_res_gid(None, Gid::from_raw(other.group), None)?;
+        rustix::thread::set_thread_res_uid(None, Uid::from_raw(other.user), None)?;
+        let mut capabilities = own.capabilities;
+        capabilities.effective = capabilities.permitted & other.capabilities;
+        rustix::thread::set_capabilities(None, capabilities)?;
+        Ok(own)
+    }
+}
+
+impl Drop for OwnRights {
+    fn drop(&mut self) {
+        // None of these can fail: what is permitted to us, and our real and saved user and group,
+        // have not changed. If one did, we would go on with fewer rights, never with more.
+        let _ = rustix::thread::set_capabilities(None, self.capabilities);
+        let _ = rustix::thread::set_thread_res_uid(None, self.user, None);
+        let _ = rustix::thread::set_thread_res_gid(None, self.group, None);
+        let _ = rustix::thread::set_thread_groups(&self.groups);
+        // The kernel has changed what is in effect together with the user.
+        let _ = rustix::thread::set_capabilities(None, self.capabilities);
+        // And it has taken away our right to open our own descriptors by `/proc`.
+        if let Some(before) = self.dumpable {
+            let _ = rustix::process::set_dumpable_behavior(before);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOBODY: &str = "Uid:\t1\t2\t3\t65534\nGid:\t1\t2\t3\t65533\nGroups:\t40 7 \n\
+                          CapEff:\t0000000000000022\n";
+
+    #[test]
+    fn rights_are_those_over_files() {
+        let status = Fields::from(NOBODY.to_owned());
+        let inside = Rights::of(&status, true).expect("all fields are there");
+        assert_eq!((inside.user, inside.group), (65534, 65533));
+        assert_eq!(inside.groups, [7, 40]);
+        // Bit 1 is CAP_DAC_OVERRIDE; bit 5, CAP_KILL, is no right over files.
+        assert_eq!(inside.capabilities, CapabilitySet::DAC_OVERRIDE);
+        let outside = Rights::of(&status, false).expect("all fields are there");
+        assert!(outside.capabilities.is_empty());
+        assert_eq!(Rights::of(&Fields::default(), true), None);
+    }
+
+    #[test]
+    fn with_our_own_rights_nothing_changes() {
+        let own = Rights::own().expect("our own status is readable");
+        let inside = own.run(|| Ok(Rights::own())).expect("it runs");
+        assert_eq!(inside, Some(own));
+    }
+
+    #[test]
+    fn another_users_rights_are_taken_for_one_call_or_refused() {
+        let own = Rights::own().expect("our own status is readable");
+        let status = Fields::from(NOBODY.to_owned());
+        let other = Rights::of(&status, false).expect("all fields are there");
+        let ran = other.run(|| Ok(Rights::own()));
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(ran.expect("root may take any rights"), Some(other));
+        } else {
+            let refused = ran.expect_err("only root may").kind();
+            assert_eq!(refused, io::ErrorKind::PermissionDenied);
+        }
+        assert_eq!(Rights::own(), Some(own), "our own rights are back");
+    }
+}
