@@ -8,7 +8,7 @@ use std::ffi::CString;
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use sunder_findings::Findings;
+use sunder_findings::{Findings, Shown};
 use sunder_live::Notices;
 use sunder_report::TextOptions;
 
@@ -184,9 +184,9 @@ pub fn complain(error: &anyhow::Error) {
     note(&sentence);
 }
 
-/// As [`complain`], for one sentence.
+/// As [`complain`], for one sentence, which may contain names from the program.
 pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "sunder: {text}");
+    let _ = writeln!(std::io::stderr(), "sunder: {}", Shown(text));
 }
 
 /// Prints each notice of the crates as a line on standard error.

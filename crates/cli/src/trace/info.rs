@@ -5,6 +5,7 @@ use anyhow::Result;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
+use sunder_findings::Shown;
 use sunder_trace::Trace;
 use sunder_trace::meta::Reason;
 
@@ -37,8 +38,8 @@ fn summary(trace: &Trace) -> Result<String, std::fmt::Error> {
     let header = trace.header();
     let counts = trace.summary();
     let mut text = String::new();
-    writeln!(text, "program   {}", header.program)?;
-    writeln!(text, "command   {}", header.arguments.join(" "))?;
+    writeln!(text, "program   {}", Shown(&header.program))?;
+    writeln!(text, "command   {}", Shown(&header.arguments.join(" ")))?;
     writeln!(
         text,
         "recorded  {}, process {}, {}-byte lines",
@@ -72,7 +73,7 @@ fn summary(trace: &Trace) -> Result<String, std::fmt::Error> {
     let modules: BTreeSet<(u64, &str)> = lists.map(|m| (m.base, m.path.as_str())).collect();
     writeln!(text, "modules   {}", modules.len())?;
     for (base, path) in modules {
-        writeln!(text, "module {base:#x}: {path}")?;
+        writeln!(text, "module {base:#x}: {}", Shown(path))?;
     }
     for thread in trace.threads() {
         writeln!(

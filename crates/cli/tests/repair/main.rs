@@ -10,4 +10,5 @@ mod groups;
 mod late;
 mod layouts;
 mod own_calls;
+mod shown;
 mod transparent;

@@ -18,6 +18,7 @@ mod ranking;
 mod repair;
 mod schema;
 mod sharing;
+mod shown;
 mod simulation;
 mod subject;
 
@@ -34,6 +35,7 @@ pub use repair::{
 };
 pub use schema::*;
 pub use sharing::Sharing;
+pub use shown::Shown;
 pub use simulation::*;
 pub use subject::{file_name, normalized_field};
 pub use sunder_access::{Address, CodeAddress, LinkAddress};

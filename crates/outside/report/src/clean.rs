@@ -2,23 +2,12 @@
 //! they are displayed, characters that move a terminal's cursor, hide text or change its
 //! direction are replaced.
 
+use sunder_findings::Shown;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// `text` without control characters (tabs become spaces) and without characters that change
-/// the direction of text.
+/// `text` as it may be shown; see [`Shown`].
 pub(crate) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '\t' => ' ',
-            c if c.is_control() || turns_text(c) => '\u{fffd}',
-            c => c,
-        })
-        .collect()
-}
-
-/// Directional overrides and isolates, and characters that break lines.
-fn turns_text(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    Shown(text).to_string()
 }
 
 /// The number of columns of `text` in a terminal.
