@@ -9,8 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// How often a race is run: the program has to hit an instant.
-const RACES: u32 = 3;
+/// How often a race is run: the program has to hit an instant, which it did every second time when
+/// files were opened again by their names.
+const RACES: u32 = 10;
 
 /// A folder that everybody may enter, with a copy of a program in it that everybody may execute.
 fn everybodys(program: &Path) -> (tempfile::TempDir, std::path::PathBuf) {
@@ -42,9 +43,15 @@ impl Target {
     }
 
     /// What root's `attach` tells of it on both streams.
-    fn attached(&self, arguments: &[&str]) -> String {
+    fn attached(&self, duration: &str, arguments: &[&str]) -> String {
         let seen = plain_sunder()
-            .args(["attach", "--duration", "2s", "--pid", &self.process.id()])
+            .args([
+                "attach",
+                "--pid",
+                &self.process.id(),
+                "--duration",
+                duration,
+            ])
             .args(arguments)
             .output()
             .expect("sunder starts");
@@ -77,7 +84,7 @@ fn a_file_that_is_swapped_in_for_ours_is_not_written() {
     std::fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("ours");
     for _ in 0..RACES {
         let target = Target::start(&program, &file);
-        let told = target.attached(&["--repair"]);
+        let told = target.attached("300ms", &["--repair"]);
         let now = std::fs::read(&file).expect("readable");
         assert_eq!(String::from_utf8_lossy(&now), "unchanged", "{told}");
         assert_eq!(target.end(), "wrong 0\n", "{told}");
@@ -114,7 +121,7 @@ fn no_line_of_a_file_that_only_root_may_read_is_quoted() {
         std::fs::set_permissions(&secret, Permissions::from_mode(mode)).expect("ours");
         targets::side_by_side(&format!("mode {mode:o}"), || {
             let target = Target::start(&program, Path::new("unused"));
-            target.attached(&["--format", "json", "-o", output]);
+            target.attached("2s", &["--format", "json", "-o", output]);
             assert_eq!(target.end(), "");
             let findings = targets::open(&result)?;
             let found = targets::falsely_shared(&findings, |_| true)?;
