@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is timed, in this order.
+/// What is timed, in this order: a clone replaces the one before.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
     /// The program, from nothing: what `cargo run --release` does before it runs.
@@ -20,17 +20,26 @@ enum Step {
     Change,
     /// The shipped program.
     Dist,
+    /// The debug build after such a change, as whoever changes code builds and tests.
+    Edit,
     /// All tests, from nothing.
     Test,
 }
 
 impl Step {
-    const ALL: [Self; 4] = [Self::Release, Self::Change, Self::Dist, Self::Test];
+    const ALL: [Self; 5] = [
+        Self::Release,
+        Self::Change,
+        Self::Dist,
+        Self::Edit,
+        Self::Test,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::Release => "release",
             Self::Change => "change",
+            Self::Edit => "edit",
             Self::Dist => "dist",
             Self::Test => "test",
         }
@@ -39,6 +48,7 @@ impl Step {
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Release | Self::Change => &["build", "--release"],
+            Self::Edit => &["build"],
             Self::Dist => &["build", "--profile", "dist"],
             Self::Test => &["test", "--workspace"],
         }
@@ -56,7 +66,7 @@ impl Step {
     fn wanted(self) -> &'static str {
         match self {
             Self::Release => "120 s, 240 CPU s, 400 MB",
-            Self::Change => "15 s",
+            Self::Change | Self::Edit => "15 s",
             Self::Dist => "10 MB",
             Self::Test => "720 s, 2,500 MB",
         }
@@ -91,8 +101,8 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let mut record = Record::new(
         &name,
-        "The workspace is cloned into an empty folder and built there; the tests have a clone of \
-         their own. Crates are downloaded before. Bytes are those of `target`, of `dist` those of \
+        "The workspace is cloned into an empty folder and built there; the tests and debug builds \
+         have clones of their own. Crates are downloaded before. Bytes are those of `target`, of `dist` those of \
          the program.",
         options.repetitions,
         &["step", "wall_s", "cpu_s", "bytes", "passed", "failed"],
@@ -108,8 +118,11 @@ pub fn run(options: &Options) -> Result<()> {
                 step.name()
             );
             let fresh;
-            let clone = if step == Step::Test {
+            let clone = if matches!(step, Step::Test | Step::Edit) {
                 fresh = Clone::new()?;
+                if step == Step::Edit {
+                    build(&fresh, step)?;
+                }
                 &fresh
             } else {
                 if built.is_none() {
@@ -121,7 +134,7 @@ pub fn run(options: &Options) -> Result<()> {
                 }
                 built.as_ref().context("it was just made")?
             };
-            if step == Step::Change {
+            if matches!(step, Step::Change | Step::Edit) {
                 clone.change_a_line()?;
             }
             let row = build(clone, step)?;
