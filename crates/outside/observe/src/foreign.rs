@@ -52,13 +52,16 @@ impl ForeignFiles {
         let process = openat(CWD, &folder, FOLDER, Mode::empty()).ok();
         let within = |name: &str| openat(process.as_ref()?, name, FOLDER, Mode::empty()).ok();
         let (theirs, ours) = (within("root"), openat(CWD, "/", FOLDER, Mode::empty()).ok());
-        let same = identity(theirs.as_ref()) == identity(ours.as_ref());
-        let users = |folder: &Path| std::fs::read_link(folder.join("ns/user")).ok();
-        let theirs_users = users(Path::new(&folder));
+        let shares = |namespace: &str| {
+            let of = |folder: &str| std::fs::read_link(format!("{folder}/ns/{namespace}")).ok();
+            let theirs = of(&folder);
+            theirs.is_some() && theirs == of("/proc/self")
+        };
+        // The same folder may have other file systems mounted below it.
+        let same = identity(theirs.as_ref()) == identity(ours.as_ref()) && shares("mnt");
         let files = Self {
             root: theirs.filter(|_| !same).map(Arc::new),
-            same_namespace: theirs_users.is_some()
-                && theirs_users == users(Path::new("/proc/self")),
+            same_namespace: shares("user"),
             rights: Mutex::default(),
             process,
             are_ours: false,
@@ -189,14 +192,11 @@ impl ForeignFiles {
     }
 
     fn with_its_rights<T>(&self, act: impl Fn() -> io::Result<T>) -> io::Result<T> {
-        if self.are_ours {
+        // Without privileges we can open nothing that our user may not open.
+        if self.are_ours || Rights::own().is_some_and(|own| !own.is_privileged()) {
             return act();
         }
         let rights = self.notice_rights();
-        if rights.is_empty() && Rights::own().is_some_and(|own| !own.is_privileged()) {
-            // The process has gone before it was looked at. It was not another user's.
-            return act();
-        }
         if rights.len() > MOST_RIGHTS {
             return Err(io::ErrorKind::PermissionDenied.into());
         }

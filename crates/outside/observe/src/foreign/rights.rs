@@ -89,13 +89,24 @@ impl OwnRights {
         };
         // From here on an error drops `own`, which takes back what was given up.
         let groups: Vec<Gid> = other.groups.iter().map(|&g| Gid::from_raw(g)).collect();
-        rustix::thread::set_thread_groups(&groups)?;
+        // Some containers take the right to change groups away from their root.
+        if own.sorted_groups() != other.groups {
+            rustix::thread::set_thread_groups(&groups)?;
+        }
         rustix::thread::set_thread_res_gid(None, Gid::from_raw(other.group), None)?;
         rustix::thread::set_thread_res_uid(None, Uid::from_raw(other.user), None)?;
         let mut capabilities = own.capabilities;
         capabilities.effective = capabilities.permitted & other.capabilities;
         rustix::thread::set_capabilities(None, capabilities)?;
         Ok(own)
+    }
+}
+
+impl OwnRights {
+    fn sorted_groups(&self) -> Vec<u32> {
+        let mut groups: Vec<u32> = self.groups.iter().map(|group| group.as_raw()).collect();
+        groups.sort_unstable();
+        groups
     }
 }
 
