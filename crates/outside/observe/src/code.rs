@@ -152,6 +152,9 @@ impl ProcessCode {
     }
 
     fn end(&mut self, process: ProcessId) {
+        if let Some(files) = self.spaces.get(&process).and_then(|s| s.files.as_ref()) {
+            files.release_if_ended();
+        }
         self.ended.push_back(process);
         if self.ended.len() > KEPT_AFTER_END
             && let Some(oldest) = self.ended.pop_front()

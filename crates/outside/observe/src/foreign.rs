@@ -31,18 +31,24 @@ const MOST_RIGHTS: usize = 8;
 /// The files of a process, also after its end.
 #[derive(Debug)]
 pub struct ForeignFiles {
-    /// Its folder in `/proc`, which another process of the same number does not get; `None` if it
-    /// is not known.
-    process: Option<OwnedFd>,
     /// Its root folder, unless that is ours.
     root: Option<Arc<OwnedFd>>,
     same_namespace: bool,
     /// Whether they are opened with our own rights.
     are_ours: bool,
-    /// All that it has been seen to have. A file is only opened if each of them suffices: a program
-    /// that has named a file and then gains rights did not have them for that name, and one that
-    /// has given up rights has them no longer.
-    rights: Mutex<Vec<Rights>>,
+    known: Mutex<Known>,
+}
+
+/// What is known of the process itself.
+#[derive(Debug, Default)]
+struct Known {
+    /// Its folder in `/proc`, which another process of the same number does not get; `None` if it
+    /// has ended.
+    folder: Option<OwnedFd>,
+    /// All rights that it has been seen to have. A file is only opened if each of them suffices: a
+    /// program that has named a file and then gains rights did not have them for that name, and one
+    /// that has given up rights has them no longer.
+    rights: Vec<Rights>,
 }
 
 impl ForeignFiles {
@@ -62,9 +68,11 @@ impl ForeignFiles {
         let files = Self {
             root: theirs.filter(|_| !same).map(Arc::new),
             same_namespace: shares("user"),
-            rights: Mutex::default(),
-            process,
             are_ours: false,
+            known: Mutex::new(Known {
+                folder: process,
+                rights: Vec::new(),
+            }),
         };
         drop(files.notice_rights());
         files
@@ -73,30 +81,28 @@ impl ForeignFiles {
     /// Those that every one of some processes may open, by the paths of the first.
     pub fn of_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut all = all.into_iter().peekable();
-        let common = Self {
-            process: None,
-            root: all.peek().and_then(|first| first.root.clone()),
-            same_namespace: true,
-            are_ours: false,
-            rights: Mutex::default(),
-        };
-        let mut rights = common.notice_rights();
+        let root = all.peek().and_then(|first| first.root.clone());
+        let mut known = Known::default();
         for each in all {
-            for seen in each.notice_rights().iter() {
-                if !rights.contains(seen) {
-                    rights.push(seen.clone());
+            for seen in &each.notice_rights().rights {
+                if !known.rights.contains(seen) {
+                    known.rights.push(seen.clone());
                 }
             }
         }
-        drop(rights);
-        common
+        Self {
+            root,
+            same_namespace: true,
+            are_ours: false,
+            known: Mutex::new(known),
+        }
     }
 
     /// These; or if the process had gone before it was looked at, those of `other`, which started
     /// it or was observed before it.
     #[must_use]
     pub fn or_those_of(self, other: Option<&Self>) -> Self {
-        let was_seen = !self.notice_rights().is_empty();
+        let was_seen = !self.notice_rights().rights.is_empty();
         match other {
             Some(other) if !was_seen => Self::of_all([other]),
             _ => self,
@@ -106,17 +112,31 @@ impl ForeignFiles {
     /// The files that this process sees, opened with its own rights.
     pub fn ours() -> Self {
         Self {
-            process: None,
             root: None,
             same_namespace: true,
-            rights: Mutex::new(Rights::own().into_iter().collect()),
             are_ours: true,
+            known: Mutex::new(Known {
+                folder: None,
+                rights: Rights::own().into_iter().collect(),
+            }),
         }
     }
 
     /// Whether the process has not gone yet.
     pub fn is_alive(&self) -> bool {
-        self.status().is_some()
+        self.known().status().is_some()
+    }
+
+    /// Closes the process's folder if it has ended: its rights are known, and where many processes
+    /// are observed, descriptors are few.
+    pub fn release_if_ended(&self) {
+        let mut known = self.notice_rights();
+        if known
+            .status()
+            .is_none_or(|status| !status.is_of_the_living())
+        {
+            known.folder = None;
+        }
     }
 
     /// Opens a regular file by a path of the process. Never waits for a writer.
@@ -172,7 +192,8 @@ impl ForeignFiles {
 
     /// The file behind one of the kernel's own links to what a process uses.
     fn link(&self, name: &str) -> io::Result<File> {
-        let process = self.process.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let known = self.known();
+        let process = known.folder.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         match openat(process, name, flags, Mode::empty()) {
             Ok(found) => reopen(&found),
@@ -196,7 +217,7 @@ impl ForeignFiles {
         if self.are_ours || Rights::own().is_some_and(|own| !own.is_privileged()) {
             return act();
         }
-        let rights = self.notice_rights();
+        let rights = &self.notice_rights().rights;
         if rights.len() > MOST_RIGHTS {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
@@ -207,26 +228,31 @@ impl ForeignFiles {
         done
     }
 
-    /// Adds what it has now to what it has been seen to have, which is returned.
-    fn notice_rights(&self) -> MutexGuard<'_, Vec<Rights>> {
-        let mut rights = self.rights.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self
+    /// Adds the rights that it has now to what is known, which is returned.
+    fn notice_rights(&self) -> MutexGuard<'_, Known> {
+        let mut known = self.known();
+        let now = known
             .status()
             .and_then(|status| Rights::of(&status, self.same_namespace));
-        if let Some(now) = now.filter(|now| rights.len() <= MOST_RIGHTS && !rights.contains(now)) {
-            rights.push(now);
+        if let Some(now) = now
+            && known.rights.len() <= MOST_RIGHTS
+            && !known.rights.contains(&now)
+        {
+            known.rights.push(now);
         }
-        rights
+        known
     }
 
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// The process's `status`; `None` if it is gone.
     fn status(&self) -> Option<Fields> {
-        let file = openat(
-            self.process.as_ref()?,
-            "status",
-            OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .ok()?;
+        let (folder, flags) = (self.folder.as_ref()?, OFlags::CLOEXEC);
+        let file = openat(folder, "status", flags, Mode::empty()).ok()?;
         let mut text = Vec::new();
         File::from(file).read_to_end(&mut text).ok()?;
         Some(Fields::from(String::from_utf8_lossy(&text).into_owned()))
@@ -320,8 +346,12 @@ mod tests {
         let refused = files.open(&secret).expect_err("nobody may not read it");
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
         files.open(&open).expect("everybody may read it");
+        files.release_if_ended();
+        assert!(files.is_alive(), "what has not ended is kept");
         child.kill().expect("it lives");
         child.wait().expect("it is ours");
+        files.release_if_ended();
+        assert!(!files.is_alive());
         // What it was is known after its end, also if its number is another process's.
         let refused = files.open(&secret).expect_err("nobody may not read it");
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied);

@@ -293,7 +293,15 @@ impl Session {
                 }
             }
             // Threads that have ended are kept for the report.
-            Event::ThreadEnd { .. } => {}
+            Event::ThreadEnd {
+                process, thread, ..
+            } => {
+                if process.0 == thread.0
+                    && let Some(ended) = self.processes.get(&process)
+                {
+                    ended.files.release_if_ended();
+                }
+            }
             Event::Lost(count) => self.lost += count,
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::foreign::ForeignFiles;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -20,14 +21,14 @@ pub(super) fn find(
     begin: SystemTime,
 ) -> Option<File> {
     let path = mapping.path.as_str();
-    let places = [
-        files.open(Path::new(path)),
-        files.linked(mapping),
-        files.executable(),
+    let places: [&dyn Fn() -> io::Result<File>; 3] = [
+        &|| files.open(Path::new(path)),
+        &|| files.linked(mapping),
+        &|| files.executable(),
     ];
     let mut other = None;
-    for (number, file) in places.into_iter().enumerate() {
-        let Ok(file) = file else { continue };
+    for (number, open) in places.iter().enumerate() {
+        let Ok(file) = open() else { continue };
         let Ok(metadata) = file.metadata() else {
             continue;
         };

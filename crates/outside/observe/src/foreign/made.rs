@@ -30,8 +30,7 @@ pub fn memory_file(process: ProcessId, descriptor: i32, bytes: u64) -> io::Resul
         other => other?,
     };
     is_new_memory(&file)?;
-    let both = OFlags::RDWR | OFlags::RDONLY | OFlags::WRONLY;
-    if fcntl_getfl(&file)? & both != OFlags::RDWR {
+    if fcntl_getfl(&file)? & OFlags::ACCMODE != OFlags::RDWR {
         return Err(another_file());
     }
     let file = File::from(file);

@@ -91,6 +91,12 @@ impl Fields {
         self.get(name).parse().ok()
     }
 
+    /// Whether a thread of the process still executes.
+    pub fn is_of_the_living(&self) -> bool {
+        let state = self.get("State").chars().next();
+        !state.is_some_and(is_over) || self.number("Threads").is_some_and(|threads| threads > 1)
+    }
+
     /// A field that holds an amount of memory, in KiB.
     pub fn kibibytes(&self, name: &str) -> Option<u64> {
         self.get(name).split_ascii_whitespace().next()?.parse().ok()
