@@ -100,18 +100,8 @@ fn no_line_of_a_file_that_only_root_may_read_is_quoted() {
     let folder = tempfile::tempdir().expect("a folder");
     let secret = folder.path().join("of-root");
     std::fs::write(&secret, "a line of root's\n".repeat(40)).expect("written");
-    let source = format!("-DSOURCE=\"{}\"", secret.display());
     let built = folder.path().join("built");
-    let compiled = Command::new("gcc")
-        .args(["-O1", "-g", "-pthread", &source, "-o"])
-        .arg(&built)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/disguised.c"))
-        .status();
-    assert!(
-        compiled
-            .expect("gcc is needed, as the README says")
-            .success()
-    );
+    targets::compile_disguised(&secret, &["-g"], &built);
     let (_folder, program) = everybodys(&built);
     // Everybody may enter the folder, so that nothing but the file's own mode protects it.
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("ours");

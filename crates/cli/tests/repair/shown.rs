@@ -14,16 +14,7 @@ const COUNTS: Duration = Duration::from_secs(2);
 fn a_name_that_would_command_the_terminal_is_shown_without_its_commands() {
     let folder = tempfile::tempdir().expect("a folder");
     let [plain, named] = ["plain", "named"].map(|name| folder.path().join(name));
-    let compiled = Command::new("gcc")
-        .args(["-O1", "-pthread", "-DSOURCE=\"of-nobody\"", "-o"])
-        .arg(&plain)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/disguised.c"))
-        .status();
-    assert!(
-        compiled
-            .expect("gcc is needed, as the README says")
-            .success()
-    );
+    targets::compile_disguised(Path::new("of-nobody"), &[], &plain);
     // Turns the terminal's text red, and goes to the start of the line.
     let renamed = Command::new("objcopy")
         .arg("--redefine-sym=shared=sha\u{1b}[31m\rred")

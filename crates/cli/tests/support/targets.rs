@@ -25,6 +25,20 @@ pub fn build(name: &str, variant: Variant) -> PathBuf {
     built.unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Compiles the program that counts falsely shared numbers, and says that its source is the file
+/// `source`, to the file `to`.
+pub fn compile_disguised(source: &Path, flags: &[&str], to: &Path) {
+    let compiled = std::process::Command::new("gcc")
+        .args(["-O1", "-pthread", "-o"])
+        .arg(to)
+        .arg(format!("-DSOURCE=\"{}\"", source.display()))
+        .args(flags)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/disguised.c"))
+        .status();
+    let compiled = compiled.expect("gcc is needed, as the README says");
+    assert!(compiled.success(), "{}", to.display());
+}
+
 /// A lock for tests whose target computes. The tests of one binary are threads of one process: their
 /// targets would compete for the CPUs, and each test would count the CPU time of the others.
 pub fn alone() -> MutexGuard<'static, ()> {
