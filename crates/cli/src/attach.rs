@@ -2,11 +2,14 @@
 //! the data that the process shares falsely.
 
 use crate::args::Attach;
-use crate::output::{self, Output, can_be_written, complain, note};
+use crate::confined;
+use crate::destination::Destination;
+use crate::output::{self, Output, complain, note};
 use crate::status;
 use anyhow::Result;
 use std::time::Duration;
 use sunder_access::ProcessId;
+use sunder_confine::Work;
 use sunder_live::{Ending, Look, is_program};
 use sunder_repair::attach as repair;
 
@@ -21,9 +24,11 @@ pub fn run(options: &Attach) -> Result<u8> {
     if options.repair {
         return run_repair(options);
     }
-    let output = Output::new(&options.tell, false)?;
+    let mut output = Output::new(&options.tell, false)?;
     let process = ProcessId(options.pid);
     is_program(process)?;
+    output.hold()?;
+    confined::beside(process, Work::Observe);
     let mut look = Look::begin(
         process,
         &(&options.observe).into(),
@@ -47,12 +52,17 @@ fn run_repair(options: &Attach) -> Result<u8> {
     // The lines about what was done replace the report, unless a format is asked for.
     let lines = !tell_options.quiet;
     tell_options.quiet |= tell_options.format.is_empty();
-    let output = Output::new(&tell_options, false)?;
-    if let Some(path) = &options.report {
-        can_be_written(path)?;
-    }
+    let mut output = Output::new(&tell_options, false)?;
+    let report = options.report.as_deref().map(Destination::new);
+    let mut report = report.transpose()?;
+    let process = ProcessId(options.pid);
+    is_program(process)?;
+    output.hold()?;
+    report.as_mut().map_or(Ok(()), Destination::hold)?;
+    repair::remember_own_confinement()?;
+    confined::beside(process, Work::Repair);
     let done = repair::run(&repair::Options {
-        process: ProcessId(options.pid),
+        process,
         duration: options.duration,
         dry_run: options.dry_run,
         chaos: options.chaos,
@@ -64,9 +74,8 @@ fn run_repair(options: &Attach) -> Result<u8> {
     }
     let written = output.write(&done.findings);
     let mut failed = written.failed || done.left_something;
-    if let Some(path) = &options.report
-        && let Err(error) =
-            output::pretty(&done.findings).and_then(|report| output::write(path, &report))
+    if let Some(file) = &report
+        && let Err(error) = output::pretty(&done.findings).and_then(|text| file.write(&text))
     {
         complain(&error);
         failed = true;

@@ -1,6 +1,8 @@
 //! `sunder doctor`: says what can be observed on this machine, which observer will be used, and
 //! how to get more.
 
+mod rights;
+
 use crate::args::Doctor;
 use anyhow::{Result, bail};
 use std::fmt::Write as _;
@@ -20,10 +22,11 @@ pub fn run(options: &Doctor) -> Result<u8> {
     let capabilities = Capabilities::probe();
     capability_part(&mut text, &capabilities);
     choice_part(&mut text);
+    rights::part(&mut text, &capabilities, sunder_confine::is_possible());
     if let Some(program) = &options.program {
         program_part(&mut text, program)?;
     }
-    crate::output::print(&text)?;
+    crate::destination::print(&text)?;
     Ok(0)
 }
 

@@ -4,8 +4,10 @@
 
 mod args;
 mod attach;
+mod confined;
 mod convert;
 mod demo;
+mod destination;
 mod detect;
 mod doctor;
 mod output;
@@ -63,7 +65,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "sunder", &mut text);
-            output::print(&String::from_utf8_lossy(&text))?;
+            destination::print(&String::from_utf8_lossy(&text))?;
             Ok(0)
         }
         Command::Man { directory } => man(directory.as_deref()),
@@ -80,7 +82,7 @@ fn man(directory: Option<&Path>) -> Result<u8> {
         None => {
             let mut text = Vec::new();
             clap_mangen::Man::new(Cli::command()).render(&mut text)?;
-            output::print(&String::from_utf8_lossy(&text))?;
+            destination::print(&String::from_utf8_lossy(&text))?;
         }
     }
     Ok(0)

@@ -2,21 +2,20 @@
 //! asked for.
 
 use crate::args::{FailOn, Format, ReportOptions};
+use crate::destination::{Destination, print};
 use crate::status;
 use anyhow::{Context, Result, bail};
-use std::ffi::CString;
 use std::io::{IsTerminal, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use sunder_findings::{Findings, Shown};
 use sunder_live::Notices;
 use sunder_report::TextOptions;
 
 /// The destinations of the reports. They are checked before the program runs, so that a
 /// mistyped path does not cost a long run.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Output {
-    files: Vec<(Format, PathBuf)>,
+    files: Vec<(Format, Destination)>,
     /// The format of the report on the terminal, if there is one.
     terminal: Option<Format>,
     options: ReportOptions,
@@ -38,14 +37,9 @@ impl Output {
         if options.output.len() > formats.len() {
             bail!("there are more -o than --format; give each file its format");
         }
-        for path in &options.output {
-            can_be_written(path)?;
-        }
-        let files: Vec<_> = formats
-            .iter()
-            .copied()
-            .zip(options.output.iter().cloned())
-            .collect();
+        let files = options.output.iter().map(|path| Destination::new(path));
+        let files = files.collect::<Result<Vec<_>>>()?;
+        let files: Vec<_> = formats.iter().copied().zip(files).collect();
         let rest = &formats[files.len()..];
         if rest.len() > 1 {
             bail!("only one --format can go to the terminal; give the others a file with -o");
@@ -64,12 +58,21 @@ impl Output {
         })
     }
 
+    /// Opens all files now, because rights that writing takes are about to be given up.
+    ///
+    /// # Errors
+    /// If one can't be opened.
+    pub fn hold(&mut self) -> Result<()> {
+        let mut files = self.files.iter_mut();
+        files.try_for_each(|(_, destination)| destination.hold())
+    }
+
     /// Writes all reports. A report that can't be written is reported on standard error and in
     /// the result; the others are still written.
     pub fn write(&self, findings: &Findings) -> Written {
         let mut failed = false;
-        for (format, path) in &self.files {
-            if let Err(error) = self.write_file(*format, path, findings) {
+        for (format, file) in &self.files {
+            if let Err(error) = self.write_file(*format, file, findings) {
                 complain(&error);
                 failed = true;
             }
@@ -98,9 +101,9 @@ impl Output {
         found.then_some(status::FOUND)
     }
 
-    fn write_file(&self, format: Format, path: &Path, findings: &Findings) -> Result<()> {
+    fn write_file(&self, format: Format, file: &Destination, findings: &Findings) -> Result<()> {
         let text = self.render(format, findings, false, 100)?;
-        write(path, &text)
+        file.write(&text)
     }
 
     fn write_terminal(&self, format: Format, findings: &Findings) -> Result<()> {
@@ -207,64 +210,6 @@ pub fn pretty(findings: &Findings) -> Result<String> {
     Ok(text + "\n")
 }
 
-/// Writes `text` to standard output. A closed pipe is not an error.
-///
-/// # Errors
-/// If standard output can't be written.
-pub fn print(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(e).context("cannot write to standard output")
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Checks, before a long run, that a report can be written to `path`; `-` is standard output.
-///
-/// # Errors
-/// If it can't, with the reason.
-pub fn can_be_written(path: &Path) -> Result<()> {
-    if path == Path::new("-") {
-        return Ok(());
-    }
-    let shown = path.display();
-    if path.is_dir() {
-        bail!("cannot write {shown}: it is a folder");
-    }
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    if !folder.is_dir() {
-        bail!(
-            "cannot write {shown}: there is no folder {}",
-            folder.display()
-        );
-    }
-    let asked = if path.exists() { path } else { folder };
-    let name = CString::new(asked.as_os_str().as_bytes())
-        .with_context(|| format!("cannot write {shown}"))?;
-    // SAFETY: the call queries a path that ends with zero.
-    if unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::W_OK, libc::AT_EACCESS) } != 0
-    {
-        let error = std::io::Error::last_os_error();
-        return Err(error).with_context(|| format!("cannot write {shown}"));
-    }
-    Ok(())
-}
-
-/// Writes `text` to `path`; `-` is standard output.
-///
-/// # Errors
-/// If it can't be written.
-pub fn write(path: &Path, text: &str) -> Result<()> {
-    if path == Path::new("-") {
-        return print(text);
-    }
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
 /// The width of reports on a terminal, in columns.
 pub fn terminal_width() -> usize {
     terminal_size::terminal_size_of(std::io::stderr())
@@ -304,13 +249,12 @@ mod tests {
     fn formats_and_files_are_matched_in_order() {
         let both = output(&["--format", "json", "-o", "a", "--format", "html", "-o", "b"]);
         let both = both.expect("valid");
-        assert_eq!(
-            both.files,
-            [
-                (Format::Json, PathBuf::from("a")),
-                (Format::Html, PathBuf::from("b"))
-            ]
-        );
+        let files = both.files.iter().map(|(f, d)| (*f, d.path()));
+        let expected = [
+            (Format::Json, Path::new("a")),
+            (Format::Html, Path::new("b")),
+        ];
+        assert!(files.eq(expected));
         assert_eq!(both.terminal, Some(Format::Text));
     }
 

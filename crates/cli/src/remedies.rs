@@ -2,11 +2,11 @@
 //! the program's status, and prints on standard error what it did.
 
 use crate::args::{Protect, Repair, Run};
+use crate::destination::Destination;
 use crate::detect::{exit_code, start_failure};
 use crate::output::{self, Standard, complain, note};
 use crate::status;
 use anyhow::Result;
-use std::path::Path;
 use sunder_live::{NoNotices, Notices};
 use sunder_repair::Detail;
 
@@ -31,9 +31,8 @@ pub fn run(options: &Run) -> Result<u8> {
 /// # Errors
 /// If the result can't be read or the report can't be written.
 pub fn protect(options: &Protect) -> Result<u8> {
-    if let Some(path) = &options.report {
-        output::can_be_written(path)?;
-    }
+    let report = options.report.as_deref().map(Destination::new);
+    let report = report.transpose()?;
     let wanted = sunder_protect::Options {
         program: options.program.clone(),
         from: options.from.clone(),
@@ -54,8 +53,8 @@ pub fn protect(options: &Protect) -> Result<u8> {
         note(&line);
     }
     let own = exit_code(done.exit);
-    Ok(match (&options.report, done.report) {
-        (Some(path), Some(report)) => with_report(own, path, Ok(report)),
+    Ok(match (&report, done.report) {
+        (Some(file), Some(report)) => with_report(own, file, Ok(report)),
         _ => own,
     })
 }
@@ -65,9 +64,8 @@ pub fn protect(options: &Protect) -> Result<u8> {
 /// # Errors
 /// If the result can't be read or the report can't be written.
 pub fn repair(options: &Repair) -> Result<u8> {
-    if let Some(path) = &options.report {
-        output::can_be_written(path)?;
-    }
+    let report = options.report.as_deref().map(Destination::new);
+    let report = report.transpose()?;
     let wanted = sunder_repair::Options {
         program: options.program.clone(),
         dry_run: options.dry_run,
@@ -89,16 +87,16 @@ pub fn repair(options: &Repair) -> Result<u8> {
         done.lines.iter().for_each(|line| note(line));
     }
     let own = exit_code(done.exit);
-    Ok(match &options.report {
-        Some(path) => with_report(own, path, output::pretty(&done.findings)),
+    Ok(match &report {
+        Some(file) => with_report(own, file, output::pretty(&done.findings)),
         None => own,
     })
 }
 
 /// Writes the report of a program that ended with the status `own`. If that fails, the
 /// program's own failure status still wins.
-fn with_report(own: u8, path: &Path, report: Result<String>) -> u8 {
-    match report.and_then(|report| output::write(path, &report)) {
+fn with_report(own: u8, file: &Destination, report: Result<String>) -> u8 {
+    match report.and_then(|report| file.write(&report)) {
         Ok(()) => own,
         Err(error) => {
             complain(&error);

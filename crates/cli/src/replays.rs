@@ -2,6 +2,7 @@
 
 use crate::args::{Simulate, WhatIf};
 use crate::output::Output;
+use crate::saved::confined_output;
 use crate::status;
 use anyhow::Result;
 use sunder_findings::Findings;
@@ -11,7 +12,7 @@ use sunder_findings::Findings;
 /// # Errors
 /// If the trace can't be read, or such a machine can't be.
 pub fn simulate(options: &Simulate) -> Result<u8> {
-    let output = Output::new(&options.tell, true)?;
+    let output = confined_output(&options.tell)?;
     let result = sunder_replay::simulate::simulate(&options.into())?;
     Ok(write(&output, &result))
 }
@@ -21,7 +22,7 @@ pub fn simulate(options: &Simulate) -> Result<u8> {
 /// # Errors
 /// If the trace can't be read, or such a machine can't be.
 pub fn what_if(options: &WhatIf) -> Result<u8> {
-    let output = Output::new(&options.tell, true)?;
+    let output = confined_output(&options.tell)?;
     let result = sunder_replay::what_if::what_if(&options.into())?;
     Ok(write(&output, &result))
 }

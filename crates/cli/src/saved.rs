@@ -1,6 +1,7 @@
 //! The commands that only read files: `import`, `report` and `diff`.
 
-use crate::args::{Diff, Import, Report};
+use crate::args::{Diff, Import, Report, ReportOptions};
+use crate::confined;
 use crate::output::{Output, terminal_width};
 use crate::status;
 use anyhow::{Context, Result};
@@ -15,7 +16,7 @@ use sunder_report::TextOptions;
 /// # Errors
 /// If the file is not a result.
 pub fn report(options: &Report) -> Result<u8> {
-    let output = Output::new(&options.tell, true)?;
+    let output = confined_output(&options.tell)?;
     let mut result = open(&options.file)?;
     if let Some(threshold) = options.tell.threshold {
         result.run.threshold_percent = threshold;
@@ -28,6 +29,7 @@ pub fn report(options: &Report) -> Result<u8> {
 /// # Errors
 /// If one of the files is not a result.
 pub fn diff(options: &Diff) -> Result<u8> {
+    confined::to_files();
     let old = open(&options.old)?;
     let new = open(&options.new)?;
     let comparison = findings::compare(&old, &new);
@@ -67,9 +69,20 @@ pub fn diff(options: &Diff) -> Result<u8> {
 /// # Errors
 /// If the file is not a `perf.data` file, or has no events that can be judged.
 pub fn import(options: &Import) -> Result<u8> {
-    let output = Output::new(&options.tell, true)?;
+    let output = confined_output(&options.tell)?;
     let result = sunder_pipeline::import(&options.file, options.line_size, options.tell.threshold)?;
     finish(&output, &result)
+}
+
+/// The reports that `options` ask for. From then on files can only be read.
+///
+/// # Errors
+/// As [`Output::new`]; and if a file can't be opened.
+pub fn confined_output(options: &ReportOptions) -> Result<Output> {
+    let mut output = Output::new(options, true)?;
+    output.hold()?;
+    confined::to_files();
+    Ok(output)
 }
 
 fn open(path: &Path) -> Result<Findings> {

@@ -5,6 +5,7 @@ mod dump;
 mod info;
 
 use crate::args::{Trace, TraceCommand};
+use crate::confined;
 use crate::detect::{exit_code, start_failure};
 use crate::output::Standard;
 use crate::progress::OfRecording;
@@ -20,8 +21,14 @@ use sunder_trace::meta::Progress;
 /// If a trace can't be read or the program can't be started.
 pub fn run(options: &Trace) -> Result<u8> {
     match &options.command {
-        Some(TraceCommand::Info { file }) => info::run(file),
-        Some(TraceCommand::Dump(options)) => dump::run(options),
+        Some(TraceCommand::Info { file }) => {
+            confined::to_files();
+            info::run(file)
+        }
+        Some(TraceCommand::Dump(options)) => {
+            confined::to_files();
+            dump::run(options)
+        }
         None => run_recorded(options),
     }
 }

@@ -1,6 +1,7 @@
 //! `sunder trace info`: prints a summary of a trace.
 
-use crate::output::{note, print};
+use crate::destination::print;
+use crate::output::note;
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -91,6 +91,46 @@ fn a_file_that_is_swapped_in_for_ours_is_not_written() {
     }
 }
 
+/// The line of a process's `status` that begins with `name`, without it.
+fn status_of(process: u32, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn roots_attach_gives_up_what_it_does_not_need() {
+    if !is_root() {
+        println!("SKIP: only root has rights to give up");
+        return;
+    }
+    let _alone = targets::alone();
+    let (_folder, program) = everybodys(&c_program("swaps", &[]).expect("it compiles"));
+    for repair in [&[][..], &["--repair"][..]] {
+        let target = Target::start(&program, &program);
+        let mut command = plain_sunder();
+        command.args(["attach", "--pid", &target.process.id(), "--duration", "60s"]);
+        let mut attach = Ended::new(command.args(repair).stderr(Stdio::null()));
+        let number = attach.child().id();
+        // The filter is the last that it gives up with.
+        while status_of(number, "Seccomp:").expect("it observes") != "2" {
+            std::thread::yield_now();
+        }
+        let of = |name| status_of(number, name).expect("it observes");
+        assert_eq!(of("NoNewPrivs:"), "1");
+        // It stays root's process, so that its target can't end it, and opens files as nobody.
+        assert_eq!(of("Uid:"), "0 0 0 65534");
+        assert_eq!(of("Gid:"), "0 0 0 65534");
+        assert_eq!(of("Groups:"), "");
+        let left = u64::from_str_radix(&of("CapPrm:"), 16).expect("a number");
+        // CAP_IPC_LOCK, CAP_SYS_PTRACE, CAP_PERFMON and CAP_CHECKPOINT_RESTORE (capabilities(7)).
+        let observing = 1 << 14 | 1 << 19 | 1 << 38 | 1 << 40;
+        assert_eq!(left & !observing, 0, "{left:x}");
+        drop(attach);
+        target.end();
+    }
+}
+
 #[test]
 fn no_line_of_a_file_that_only_root_may_read_is_quoted() {
     if !is_root() {

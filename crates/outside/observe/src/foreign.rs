@@ -15,6 +15,7 @@ pub use made::{memory_file, seal};
 use rights::Rights;
 use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
@@ -122,6 +123,25 @@ impl ForeignFiles {
         }
     }
 
+    /// Takes the process's rights over files for the calling thread and the threads that it starts,
+    /// for good, and gives up all capabilities but these and those in `besides`. Returns whether
+    /// that was possible; not so if its memory could then no longer be read, as of a program that
+    /// hides its own. `None` if there was nothing to give up: we have no privileges, or the process has
+    /// the same rights.
+    pub fn take_rights_for_good(&self, besides: CapabilitySet) -> Option<bool> {
+        let known = self.notice_rights();
+        let theirs = known.rights.last().cloned();
+        if !Rights::are_privileged() || theirs == Rights::own() {
+            return None;
+        }
+        let reads_memory = || {
+            let (folder, flags) = (known.folder.as_ref()?, OFlags::CLOEXEC);
+            openat(folder, "mem", flags, Mode::empty()).ok()
+        };
+        let take = |rights: Rights| rights.take_for_good(besides, || reads_memory().is_some());
+        Some(theirs.is_some_and(|rights| take(rights).is_ok()))
+    }
+
     /// Whether the process has not gone yet.
     pub fn is_alive(&self) -> bool {
         self.known().status().is_some()
@@ -214,7 +234,7 @@ impl ForeignFiles {
 
     fn with_its_rights<T>(&self, act: impl Fn() -> io::Result<T>) -> io::Result<T> {
         // Without privileges we can open nothing that our user may not open.
-        if self.are_ours || Rights::own().is_some_and(|own| !own.is_privileged()) {
+        if self.are_ours || !Rights::are_privileged() {
             return act();
         }
         let rights = &self.notice_rights().rights;
@@ -377,7 +397,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let alone = ForeignFiles::of(gone);
         assert!(!alone.is_alive());
-        let privileged = Rights::own().is_some_and(|own| own.is_privileged());
+        let privileged = Rights::are_privileged();
         assert_eq!(alone.open(file.path()).is_err(), privileged);
         let own = ForeignFiles::of(own());
         let like_ours = ForeignFiles::of(gone).or_those_of(Some(&own));

@@ -56,6 +56,15 @@ pub struct Outcome {
     pub left_something: bool,
 }
 
+/// Remembers how seccomp confines this process. To be called before it confines itself further:
+/// otherwise processes that are confined as it was would be refused.
+///
+/// # Errors
+/// If that can't be read.
+pub fn remember_own_confinement() -> Result<()> {
+    refuse::own_confinement().map(|_| ())
+}
+
 /// Repairs the process.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
-//! The rights that a process has over files, and taking them for the length of one call. Called by
-//! [`super::ForeignFiles`] alone; it must not change the rights of any thread but the calling one.
+//! The rights that a process has over files, and taking them, for the length of one call or for
+//! good. Called by [`super::ForeignFiles`] alone; it must not change the rights of any thread but
+//! the calling one.
 
 use crate::proc::{Fields, Folder};
 use rustix::process::{DumpableBehavior, Gid, Uid};
@@ -50,9 +51,11 @@ impl Rights {
         Self::of(&Fields::read(Folder::OwnThread).ok()?, true)
     }
 
-    /// Whether they are more than those of a user who is not root.
-    pub fn is_privileged(&self) -> bool {
-        self.user == 0 || !self.capabilities.is_empty()
+    /// Whether this process may open more than a user who is not root, or may see processes of
+    /// other users.
+    pub fn are_privileged() -> bool {
+        rustix::process::geteuid().is_root()
+            || Self::own().is_none_or(|own| own.user == 0 || !own.capabilities.is_empty())
     }
 
     /// Runs `act` with these rights and no others, and takes back our own.
@@ -67,6 +70,51 @@ impl Rights {
         let _own = OwnRights::give_up_for(self)?;
         act()
     }
+
+    /// Takes these rights for the calling thread, and the threads that it starts. Of the
+    /// capabilities only these rights' own are left and, as far as we had them, those in `besides`.
+    /// Our real and effective user stay, so that processes of the other user get no rights over us;
+    /// a filter of system calls has to keep the thread from going back.
+    ///
+    /// # Errors
+    /// `PermissionDenied` if these rights can't be taken, or don't do for what `suffices` tries with
+    /// them. Then nothing has changed.
+    pub fn take_for_good(
+        &self,
+        besides: CapabilitySet,
+        suffices: impl FnOnce() -> bool,
+    ) -> io::Result<()> {
+        // An error drops `own`, which takes back what was given up.
+        let own = OwnRights::now()?;
+        own.take_groups_of(self)?;
+        // SAFETY: these calls take a number each, and change only the calling thread.
+        unsafe {
+            libc::setfsgid(self.group);
+            libc::setfsuid(self.user);
+        }
+        let left = own.capabilities.permitted & (self.capabilities | besides);
+        let sets = CapabilitySets {
+            effective: left,
+            permitted: left,
+            inheritable: CapabilitySet::empty(),
+        };
+        // The two calls above don't tell whether they did anything.
+        let now = Self::own().map(|now| (now.user, now.group));
+        if now != Some((self.user, self.group)) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        // First only what is in effect, so that the rest can be had back.
+        let permitted = own.capabilities.permitted;
+        let tried = CapabilitySets { permitted, ..sets };
+        rustix::thread::set_capabilities(None, tried)?;
+        own.keep_descriptors_readable();
+        if !suffices() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        rustix::thread::set_capabilities(None, sets)?;
+        std::mem::forget(own);
+        Ok(())
+    }
 }
 
 /// Our own rights, given up for others; dropping it takes them back.
@@ -79,20 +127,20 @@ struct OwnRights {
 }
 
 impl OwnRights {
-    fn give_up_for(other: &Rights) -> io::Result<Self> {
-        let own = Self {
+    fn now() -> io::Result<Self> {
+        Ok(Self {
             user: rustix::process::geteuid(),
             group: rustix::process::getegid(),
             groups: rustix::process::getgroups()?,
             capabilities: rustix::thread::capabilities(None)?,
             dumpable: rustix::process::dumpable_behavior().ok(),
-        };
-        // From here on an error drops `own`, which takes back what was given up.
-        let groups: Vec<Gid> = other.groups.iter().map(|&g| Gid::from_raw(g)).collect();
-        // Some containers take the right to change groups away from their root.
-        if own.sorted_groups() != other.groups {
-            rustix::thread::set_thread_groups(&groups)?;
-        }
+        })
+    }
+
+    fn give_up_for(other: &Rights) -> io::Result<Self> {
+        // An error drops `own`, which takes back what was given up.
+        let own = Self::now()?;
+        own.take_groups_of(other)?;
         rustix::thread::set_thread_res_gid(None, Gid::from_raw(other.group), None)?;
         rustix::thread::set_thread_res_uid(None, Uid::from_raw(other.user), None)?;
         let mut capabilities = own.capabilities;
@@ -103,6 +151,23 @@ impl OwnRights {
 }
 
 impl OwnRights {
+    fn take_groups_of(&self, other: &Rights) -> io::Result<()> {
+        // Some containers take the right to change groups away from their root.
+        if self.sorted_groups() == other.groups {
+            return Ok(());
+        }
+        let groups: Vec<Gid> = other.groups.iter().map(|&g| Gid::from_raw(g)).collect();
+        Ok(rustix::thread::set_thread_groups(&groups)?)
+    }
+
+    /// Takes back what the kernel takes away with a change of user: that our own descriptors can be
+    /// opened by `/proc`.
+    fn keep_descriptors_readable(&self) {
+        if let Some(before) = self.dumpable {
+            let _ = rustix::process::set_dumpable_behavior(before);
+        }
+    }
+
     fn sorted_groups(&self) -> Vec<u32> {
         let mut groups: Vec<u32> = self.groups.iter().map(|group| group.as_raw()).collect();
         groups.sort_unstable();
@@ -120,10 +185,7 @@ impl Drop for OwnRights {
         let _ = rustix::thread::set_thread_groups(&self.groups);
         // The kernel has changed what is in effect together with the user.
         let _ = rustix::thread::set_capabilities(None, self.capabilities);
-        // And it has taken away our right to open our own descriptors by `/proc`.
-        if let Some(before) = self.dumpable {
-            let _ = rustix::process::set_dumpable_behavior(before);
-        }
+        self.keep_descriptors_readable();
     }
 }
 

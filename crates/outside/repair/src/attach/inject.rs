@@ -7,7 +7,7 @@
 use super::image::{self, Image};
 use super::layout::{DESK, FRAME, Layout};
 use super::plan::Plan;
-use super::refuse::{Confined, confined};
+use super::refuse::{Confined, confined, own_confinement};
 use crate::control::ControlFile;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::cell::Cell;
@@ -93,7 +93,7 @@ impl Inside {
                 .flat_map(|m| m.restorers.clone())
                 .collect(),
             opened: Vec::new(),
-            confined: confined(Folder::Own).context("what confines this process can't be read")?,
+            confined: own_confinement()?.clone(),
             _collector: Collector::start(process.0 as i32).context("cannot start a thread")?,
             plan,
         };

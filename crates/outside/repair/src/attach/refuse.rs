@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use sunder_access::ProcessId;
 use sunder_hooking::{Calls, is_covered};
 use sunder_observe::foreign::ForeignFiles;
@@ -20,7 +20,6 @@ use sunder_stop::Memory;
 /// Says why it may not be put in.
 pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
     let its = status(Folder::Process(process))?;
-    let ours = status(Folder::Own)?;
     let tracer = its.get("TracerPid");
     ensure!(
         matches!(tracer, "0" | ""),
@@ -57,7 +56,7 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
          was killed"
     );
     ensure!(
-        Confined::of(&its) == Confined::of(&ours),
+        &Confined::of(&its) == own_confinement()?,
         "process {process} is confined by seccomp, which may end it for kernel calls that it does not \
          expect, so that nothing can be moved in it"
     );
@@ -75,7 +74,7 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
 }
 
 /// How seccomp confines a thread: its mode and its number of filters.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confined([String; 2]);
 
 impl Confined {
@@ -90,6 +89,20 @@ impl Confined {
 /// If it does not exist.
 pub fn confined(thread: Folder) -> Result<Confined> {
     Ok(Confined::of(&status(thread)?))
+}
+
+/// How seccomp confined this process when it was first asked: before it confined itself further. A
+/// process with the same filters was confined by whoever started both, as in a container.
+///
+/// # Errors
+/// If it can't be read.
+pub fn own_confinement() -> Result<&'static Confined> {
+    static OWN: OnceLock<Confined> = OnceLock::new();
+    if let Some(known) = OWN.get() {
+        return Ok(known);
+    }
+    let now = confined(Folder::Own).context("what confines this process can't be read")?;
+    Ok(OWN.get_or_init(|| now))
 }
 
 /// Whether a process is stopped by a signal, not by a tracer.

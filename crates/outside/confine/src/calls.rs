@@ -1,0 +1,232 @@
+//! seccomp: only the system calls are left that a command needs. Any other fails with `EPERM`, as
+//! if a right was missing, so that an unforeseen one costs a sentence and not the process.
+
+use seccompiler::{
+    SeccompAction, SeccompCmpArgLen as Length, SeccompCmpOp as Op, SeccompCondition as Condition,
+    SeccompFilter, SeccompRule, TargetArch,
+};
+use std::collections::BTreeMap;
+
+/// What a command goes on to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// It reads files.
+    Files,
+    /// It observes processes, and changes nothing in them.
+    Observe,
+    /// It stops threads of a process and moves its bytes.
+    Repair,
+}
+
+/// Calls that need no look at their arguments: a process's own memory, threads, time, and what is
+/// open already.
+#[rustfmt::skip]
+const PLAIN: &[i64] = &[
+    // Descriptors that are open.
+    libc::SYS_read, libc::SYS_readv, libc::SYS_pread64, libc::SYS_preadv,
+    libc::SYS_write, libc::SYS_writev, libc::SYS_pwrite64, libc::SYS_lseek, libc::SYS_ftruncate,
+    libc::SYS_fsync, libc::SYS_close, libc::SYS_close_range, libc::SYS_dup, libc::SYS_dup2,
+    libc::SYS_dup3, libc::SYS_fcntl, libc::SYS_pipe2, libc::SYS_eventfd2, libc::SYS_poll,
+    libc::SYS_ppoll, libc::SYS_select, libc::SYS_pselect6, libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl, libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_fadvise64,
+    // What is known of files.
+    libc::SYS_stat, libc::SYS_fstat, libc::SYS_lstat, libc::SYS_newfstatat, libc::SYS_statx,
+    libc::SYS_statfs, libc::SYS_fstatfs, libc::SYS_access, libc::SYS_faccessat,
+    libc::SYS_faccessat2, libc::SYS_readlink, libc::SYS_readlinkat, libc::SYS_getdents64,
+    libc::SYS_getcwd,
+    // Its own memory.
+    libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_brk, libc::SYS_mlock,
+    libc::SYS_munlock, libc::SYS_mincore, libc::SYS_membarrier,
+    // Its own threads and signals.
+    libc::SYS_futex, libc::SYS_set_robust_list, libc::SYS_set_tid_address, libc::SYS_rseq,
+    libc::SYS_arch_prctl, libc::SYS_sched_yield, libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity, libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn, libc::SYS_rt_sigtimedwait, libc::SYS_sigaltstack, libc::SYS_exit,
+    libc::SYS_exit_group, libc::SYS_restart_syscall,
+    // Time, and who and where it is.
+    libc::SYS_nanosleep, libc::SYS_clock_nanosleep, libc::SYS_clock_gettime,
+    libc::SYS_clock_getres, libc::SYS_gettimeofday, libc::SYS_time, libc::SYS_times,
+    libc::SYS_getrusage, libc::SYS_getrandom, libc::SYS_uname, libc::SYS_sysinfo,
+    libc::SYS_getpid, libc::SYS_getppid, libc::SYS_gettid, libc::SYS_getuid, libc::SYS_geteuid,
+    libc::SYS_getgid, libc::SYS_getegid, libc::SYS_getgroups, libc::SYS_getresuid,
+    libc::SYS_getresgid, libc::SYS_capget, libc::SYS_getcpu,
+    // Another filter answers it: of two errors the newer filter's would win.
+    libc::SYS_clone3,
+];
+
+/// What observing needs beside.
+const OBSERVING: &[i64] = &[
+    libc::SYS_perf_event_open,
+    libc::SYS_process_vm_readv,
+    libc::SYS_pidfd_open,
+    libc::SYS_openat2,
+];
+
+/// What repairing needs beside. Which processes these may reach, the kernel decides by rights.
+const REPAIRING: &[i64] = &[
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_memfd_create,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
+];
+
+/// What taking the rights of a process for one call needs. Without these calls, rights that were
+/// given up for good can't be had back.
+const CHANGING_RIGHTS: &[i64] = &[
+    libc::SYS_setgroups,
+    libc::SYS_setresgid,
+    libc::SYS_setresuid,
+    libc::SYS_capset,
+];
+
+/// Installs the filter for this thread and those that it starts. Returns whether it is in effect.
+/// `changes_rights`: the rights of processes go on to be taken for single calls.
+pub fn only_for(work: Work, changes_rights: bool) -> bool {
+    // glibc goes back to `clone`, whose flags can be looked at, only for this error.
+    let no_clone3 = [(libc::SYS_clone3, Vec::new())];
+    let no_clone3 = SeccompFilter::new(
+        no_clone3.into_iter().collect(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS as u32),
+        TargetArch::x86_64,
+    );
+    let allowed = rules(work, changes_rights).and_then(|rules| {
+        SeccompFilter::new(
+            rules,
+            SeccompAction::Errno(libc::EPERM as u32),
+            SeccompAction::Allow,
+            TargetArch::x86_64,
+        )
+    });
+    let (Ok(no_clone3), Ok(allowed)) = (no_clone3, allowed) else {
+        return false;
+    };
+    // The second filter no longer allows the call that installs a filter.
+    [no_clone3, allowed].into_iter().all(|filter| {
+        let Ok(program) = seccompiler::BpfProgram::try_from(filter) else {
+            return false;
+        };
+        seccompiler::apply_filter(&program).is_ok()
+    })
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// The calls that are allowed, with what their arguments must be; no rule: anything.
+fn rules(work: Work, changes_rights: bool) -> Result<Rules, seccompiler::BackendError> {
+    let mut rules = Rules::new();
+    let more: &[&[i64]] = match work {
+        Work::Files => &[],
+        Work::Observe => &[OBSERVING],
+        Work::Repair => &[OBSERVING, REPAIRING],
+    };
+    let more = more.iter().copied().flatten();
+    let rights = CHANGING_RIGHTS.iter().filter(|_| changes_rights);
+    for &call in PLAIN.iter().chain(more).chain(rights) {
+        rules.insert(call, Vec::new());
+    }
+    // Our own code stays as it is: nothing becomes executable.
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        rules.insert(call, vec![rule([none_of(2, libc::PROT_EXEC as u64)?])?]);
+    }
+    // Files are opened for reading; what is written to has been opened before. A repair maps
+    // memory that it shares with the process.
+    let writing = libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;
+    let writing = match work {
+        Work::Files | Work::Observe => writing | libc::O_ACCMODE,
+        Work::Repair => writing,
+    };
+    rules.insert(libc::SYS_open, vec![rule([none_of(1, writing as u64)?])?]);
+    rules.insert(libc::SYS_openat, vec![rule([none_of(2, writing as u64)?])?]);
+    // Threads, and no processes.
+    let thread = libc::CLONE_VM | libc::CLONE_THREAD;
+    let thread = all_of(0, thread as u64)?;
+    let spaces = none_of(0, NAMESPACES)?;
+    rules.insert(libc::SYS_clone, vec![rule([thread, spaces])?]);
+    // `abort` and panics signal the own process.
+    let own = equals(0, u64::from(std::process::id()))?;
+    rules.insert(libc::SYS_tgkill, vec![rule([own])?]);
+    // Limits of our own are read and set; those of others are not.
+    rules.insert(libc::SYS_prlimit64, vec![rule([equals(0, 0)?])?]);
+    let options = [
+        libc::PR_SET_NAME,
+        libc::PR_GET_NAME,
+        libc::PR_GET_DUMPABLE,
+        libc::PR_SET_DUMPABLE,
+        libc::PR_SET_VMA,
+        PR_GET_AUXV,
+    ];
+    let options = options.iter().map(|&o| rule([equals(0, o as u64)?]));
+    rules.insert(libc::SYS_prctl, options.collect::<Result<_, _>>()?);
+    rules.insert(libc::SYS_ioctl, requests()?);
+    Ok(rules)
+}
+
+/// Asks for the auxiliary vector (`linux/prctl.h`; `libc` does not have it for glibc).
+const PR_GET_AUXV: i32 = 0x4155_5856;
+
+/// Flags of `clone` that make namespaces (`linux/sched.h`).
+const NAMESPACES: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u64;
+
+/// Requests of `ioctl`: what a terminal is, how much is there to read, and those of perf events
+/// (`linux/perf_event.h`: type `$`). Not those that type into a terminal.
+fn requests() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let single = [
+        libc::TCGETS,
+        libc::TIOCGWINSZ,
+        libc::FIONREAD,
+        libc::FIOCLEX,
+    ];
+    let mut rules = single
+        .iter()
+        .map(|&request| rule([equals(1, request)?]))
+        .collect::<Result<Vec<_>, _>>()?;
+    const TYPE: u64 = 0xff00;
+    let of_perf = Op::MaskedEq(TYPE);
+    let of_perf = Condition::new(1, Length::Dword, of_perf, u64::from(b'$') << 8)?;
+    rules.push(rule([of_perf])?);
+    Ok(rules)
+}
+
+fn rule<const N: usize>(
+    conditions: [Condition; N],
+) -> Result<SeccompRule, seccompiler::BackendError> {
+    SeccompRule::new(conditions.to_vec())
+}
+
+fn equals(argument: u8, value: u64) -> Result<Condition, seccompiler::BackendError> {
+    Condition::new(argument, Length::Dword, Op::Eq, value)
+}
+
+fn none_of(argument: u8, bits: u64) -> Result<Condition, seccompiler::BackendError> {
+    Condition::new(argument, Length::Dword, Op::MaskedEq(bits), 0)
+}
+
+fn all_of(argument: u8, bits: u64) -> Result<Condition, seccompiler::BackendError> {
+    Condition::new(argument, Length::Dword, Op::MaskedEq(bits), bits)
+}
+
+/// Whether the kernel has filters of system calls.
+pub fn is_possible() -> bool {
+    let refuse = libc::SECCOMP_RET_ERRNO;
+    // SAFETY: the call reads four bytes from `refuse`, and only says whether it is known.
+    let known = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_GET_ACTION_AVAIL,
+            0,
+            &raw const refuse,
+        )
+    };
+    known == 0
+}

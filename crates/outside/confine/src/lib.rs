@@ -1,0 +1,84 @@
+//! Takes away from this process what a command does not need, before it reads what others wrote:
+//! programs, debug information, code, recordings. A mistake in a parser then gives nothing away.
+//!
+//! Called by the program `sunder` alone, on its first thread, before it starts others and before it
+//! reads anything of that kind: what is given up can't be had back. The library must not call it, since it lives in
+//! somebody else's process. This crate must not decide what a command does, and must not fail a
+//! command: what the kernel refuses is returned, and said by the caller.
+
+mod calls;
+mod files;
+
+pub use calls::Work;
+use rustix::thread::CapabilitySet;
+use std::fmt;
+use sunder_access::ProcessId;
+use sunder_observe::foreign::ForeignFiles;
+
+/// What observing processes of others takes: their memory and mappings, perf events and the memory
+/// of their rings, the kernel's links to mapped files (`capabilities(7)`).
+const TO_OBSERVE: CapabilitySet = CapabilitySet::SYS_PTRACE
+    .union(CapabilitySet::PERFMON)
+    .union(CapabilitySet::IPC_LOCK)
+    .union(CapabilitySet::CHECKPOINT_RESTORE);
+
+/// What has been given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Confined {
+    /// Whether only the system calls that the command needs are left (seccomp).
+    pub calls: bool,
+    /// Whether files can only be read (Landlock); `None` where the command needs what Landlock
+    /// takes away.
+    pub files: Option<bool>,
+    /// Whether files are opened with the rights of the observed process, and of the capabilities
+    /// only those are left that observing needs; `None` where there was nothing to give up.
+    pub rights: Option<bool>,
+}
+
+impl Confined {
+    /// Whether nothing was refused.
+    pub fn is_whole(&self) -> bool {
+        self.calls && self.files != Some(false) && self.rights != Some(false)
+    }
+}
+
+impl fmt::Display for Confined {
+    /// What was refused, as the end of a sentence: "… refuses …".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let refused = [
+            (!self.calls, "a filter of system calls (seccomp)"),
+            (self.files == Some(false), "rules for files (Landlock)"),
+            (self.rights == Some(false), "the rights of the process"),
+        ];
+        let refused: Vec<&str> = refused.iter().filter(|r| r.0).map(|r| r.1).collect();
+        f.write_str(&refused.join(" and "))
+    }
+}
+
+/// For a command that reads files and writes its report to what is open already.
+pub fn to_files() -> Confined {
+    let files = Some(files::only_read());
+    Confined {
+        calls: calls::only_for(Work::Files, false),
+        files,
+        rights: None,
+    }
+}
+
+/// For a command that observes `process` and, if `work` is [`Work::Repair`], changes it. Landlock is not for
+/// it: it forbids every look at a process that is not confined as well.
+pub fn beside(process: ProcessId, work: Work) -> Confined {
+    let rights = ForeignFiles::of(process).take_rights_for_good(TO_OBSERVE);
+    Confined {
+        calls: calls::only_for(work, rights != Some(true)),
+        files: None,
+        rights,
+    }
+}
+
+/// Whether this kernel lets a process confine itself: by a filter of system calls, and by rules for
+/// files.
+pub fn is_possible() -> (bool, bool) {
+    (calls::is_possible(), files::is_possible())
+}

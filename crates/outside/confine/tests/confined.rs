@@ -1,0 +1,223 @@
+//! What a confined process can and can't do. Confinement is for good, so each test starts its own
+//! program again, confined, and that one tries.
+
+#![expect(
+    clippy::zombie_processes,
+    reason = "a confined process can't wait for another; the children end with their input"
+)]
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use sunder_access::ProcessId;
+use sunder_confine::{Work, beside, to_files};
+
+/// Names a test's second run, which is the confined one, and what it looks at.
+const AGAIN: &str = "SUNDER_TEST_CONFINED";
+
+/// The user `nobody`.
+const NOBODY: u32 = 65534;
+
+/// Runs the named test again, with `argument`; it has to pass there.
+fn again(test: &str, argument: &str) {
+    let own = std::env::current_exe().expect("known");
+    let run = Command::new(own)
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(AGAIN, argument)
+        .output()
+        .expect("it starts");
+    let told = String::from_utf8_lossy(&run.stdout);
+    let wrong = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{told}{wrong}");
+    assert!(told.contains("1 passed"), "{told}{wrong}");
+}
+
+fn argument() -> Option<String> {
+    std::env::var(AGAIN).ok()
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A process that waits for its end.
+fn waiting(program: &Path, user: Option<u32>) -> Child {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    command.spawn().expect("it starts")
+}
+
+/// What no confined process can do.
+fn nothing_is_started_or_reached() {
+    let denied = |kind: ErrorKind| assert_eq!(kind, ErrorKind::PermissionDenied);
+    denied(
+        Command::new("/bin/true")
+            .spawn()
+            .expect_err("no process")
+            .kind(),
+    );
+    let connected = TcpStream::connect("127.0.0.1:9");
+    denied(connected.expect_err("no network").kind());
+    // SAFETY: takes numbers; signal 0 sends nothing.
+    let signalled = unsafe { libc::kill(libc::getppid(), 0) };
+    assert_eq!(signalled, -1, "no signals to others");
+    let code = libc::PROT_READ | libc::PROT_EXEC;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: asks for new memory.
+    let memory = unsafe { libc::mmap(std::ptr::null_mut(), 4096, code, flags, -1, 0) };
+    assert_eq!(memory, libc::MAP_FAILED, "no new code");
+    let typed = b"x";
+    // SAFETY: the request reads one byte from `typed`.
+    let typed = unsafe { libc::ioctl(0, libc::TIOCSTI, typed.as_ptr()) };
+    let error = std::io::Error::last_os_error();
+    assert_eq!((typed, error.raw_os_error()), (-1, Some(libc::EPERM)));
+    // SAFETY: takes numbers. A new user namespace would give all capabilities in it.
+    assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWUSER) }, -1);
+    let thread = std::thread::spawn(|| std::thread::current().id());
+    thread.join().expect("threads start and end");
+}
+
+#[test]
+fn a_reader_of_files_reads_and_does_nothing_else() {
+    let Some(folder) = argument() else {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("old"), "text").expect("written");
+        let path = folder.path().to_str().expect("a plain path");
+        again("a_reader_of_files_reads_and_does_nothing_else", path);
+        let mut names: Vec<_> = std::fs::read_dir(folder.path())
+            .expect("readable")
+            .map(|entry| entry.expect("readable").file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["held", "old"]);
+        let held = std::fs::read_to_string(folder.path().join("held"));
+        assert_eq!(held.expect("readable"), "report");
+        return;
+    };
+    let folder = Path::new(&folder);
+    let mut held = File::create(folder.join("held")).expect("not confined yet");
+    let confined = to_files();
+    assert!(
+        confined.calls,
+        "every kernel since 3.17 has seccomp: {confined:?}"
+    );
+    let text = std::fs::read_to_string(folder.join("old")).expect("files can be read");
+    assert_eq!(text, "text");
+    held.write_all(b"report").expect("it was open before");
+    held.set_len(6).expect("it was open before");
+    assert!(File::create(folder.join("new")).is_err());
+    assert!(
+        File::options()
+            .append(true)
+            .open(folder.join("old"))
+            .is_err()
+    );
+    assert!(std::fs::remove_file(folder.join("old")).is_err());
+    assert!(std::fs::rename(folder.join("old"), folder.join("new")).is_err());
+    let (flags, mode) = (OFlags::WRONLY | OFlags::CREATE, Mode::RWXU);
+    assert!(openat(CWD, folder.join("new"), flags, mode).is_err());
+    // SAFETY: takes numbers.
+    let traced = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
+    assert_eq!(traced, -1);
+    nothing_is_started_or_reached();
+}
+
+#[test]
+fn an_observer_reads_its_process_and_has_no_more_rights_than_that() {
+    let Some(secret) = argument() else {
+        if !is_root() {
+            println!("SKIP: only root has rights to give up");
+            return;
+        }
+        let secret = tempfile::NamedTempFile::new().expect("a file that only root may read");
+        let path = secret.path().to_str().expect("a plain path");
+        again(
+            "an_observer_reads_its_process_and_has_no_more_rights_than_that",
+            path,
+        );
+        return;
+    };
+    let mut process = waiting(Path::new("/bin/cat"), Some(NOBODY));
+    File::open(&secret).expect("not confined yet");
+    let confined = beside(ProcessId(process.id()), Work::Observe);
+    assert!(confined.is_whole(), "{confined:?}");
+    assert_eq!(confined.rights, Some(true));
+    let memory = format!("/proc/{}/mem", process.id());
+    File::open(&memory).expect("it is what we observe");
+    assert!(File::options().write(true).open(&memory).is_err());
+    let refused = File::open(&secret).expect_err("the process may not read it");
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+    // What was given up can't be had back, though our user is still root.
+    // SAFETY: these calls take numbers.
+    unsafe {
+        libc::setfsuid(0);
+        // The C library would change all threads, of which the test's others are not confined.
+        assert_eq!(libc::syscall(libc::SYS_setresuid, 0, 0, 0), -1);
+    }
+    assert!(File::open(&secret).is_err());
+    nothing_is_started_or_reached();
+    drop(process.stdin.take());
+    // It can't be waited for: that is no part of observing. It ends with its input.
+}
+
+#[test]
+fn a_repairer_may_trace_its_process() {
+    if argument().is_none() {
+        again("a_repairer_may_trace_its_process", "");
+        return;
+    }
+    let user = is_root().then_some(NOBODY);
+    let mut process = waiting(Path::new("/bin/cat"), user);
+    let number = process.id() as libc::pid_t;
+    let confined = beside(ProcessId(process.id()), Work::Repair);
+    assert!(confined.is_whole(), "{confined:?}");
+    // SAFETY: these calls take numbers; the process is a child of ours.
+    unsafe {
+        assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, number, 0, 0), 0);
+        assert_eq!(libc::ptrace(libc::PTRACE_INTERRUPT, number, 0, 0), 0);
+        assert_eq!(
+            libc::waitpid(number, std::ptr::null_mut(), libc::__WALL),
+            number
+        );
+        assert_eq!(libc::ptrace(libc::PTRACE_DETACH, number, 0, 0), 0);
+    }
+    nothing_is_started_or_reached();
+    drop(process.stdin.take());
+}
+
+#[test]
+fn a_process_that_hides_its_memory_is_observed_all_the_same() {
+    let again_as = "a_process_that_hides_its_memory_is_observed_all_the_same";
+    if argument().is_none() {
+        if !is_root() {
+            println!("SKIP: only root can observe such a process");
+            return;
+        }
+        again(again_as, "");
+        return;
+    }
+    // The kernel hides the memory of a program whose file its user may execute and not read.
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("cat");
+    std::fs::copy("/bin/cat", &program).expect("it is there");
+    for (path, mode) in [(folder.path(), 0o711), (&program, 0o711)] {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, mode).expect("ours");
+    }
+    let mut process = waiting(&program, Some(NOBODY));
+    let memory = format!("/proc/{}/mem", process.id());
+    let owner = std::fs::metadata(&memory).expect("it lives").uid();
+    assert_eq!(owner, 0, "it is hidden");
+    let confined = beside(ProcessId(process.id()), Work::Observe);
+    assert_eq!((confined.calls, confined.rights), (true, Some(false)));
+    File::open(memory).expect("with root's rights");
+    drop(process.stdin.take());
+}
