@@ -13,7 +13,7 @@
 
 use crate::pages::{self, map, protect, relocate, unmap};
 use crate::shared::{self, areas, control, is_held, wait, wake};
-use crate::{context_stacks, stacks};
+use crate::{context_stacks, stacks, under_way};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use sunder_guest::system::{self, NoSignals, READ_WRITE};
 use sunder_wire::remap::{
@@ -45,7 +45,7 @@ pub fn apply(area: &Area, number: u64) {
     }
     shared::count_move();
     let ready = control().is_some_and(|c| c.ready.load(SeqCst) == READY);
-    let used = shared::is_in_use(area.page.load(Relaxed), area.len.load(Relaxed));
+    let used = under_way::any_in(area.page.load(Relaxed), area.len.load(Relaxed));
     // A condition that may pass: the tool asks again later.
     if is_held() || !ready || used || holds_stack(area) || overlaps_moved(area) {
         return finish(area, before);

@@ -1,149 +1,94 @@
-//! Interposed functions that pass memory to the kernel of which a part may lie on moved pages. The
-//! kernel would then stop in the middle without an error that [`crate::hooks`] could detect and
-//! repair, so the bytes are moved back first.
+//! Interposed functions behind which is one kernel call whose memory must be in its place before
+//! the call is made, and stay there: it may transfer a part, or take something from the kernel,
+//! such as a connection or a child's exit status, before it writes. The error that
+//! [`crate::hooks`] could detect and repair would come too late.
 //!
 //! Contexts: all.
 
 #![cfg(not(test))]
 
-use crate::peek::word_in_place;
-use crate::{area, real, shared};
-use core::ffi::{c_int, c_void};
-use sunder_wire::remap::BY_KERNEL;
+use crate::{real, under_way, uses};
+use core::ffi::{c_int, c_long, c_void};
+use sunder_kernel::KernelCall;
 
-fn fails() -> isize {
+/// As [`uses::begin`].
+#[inline]
+fn begin<const N: usize>(number: c_long, given: [u64; N]) -> usize {
+    let mut arguments = [0; 6];
+    let places = arguments.iter_mut().zip(given);
+    places.for_each(|(to, argument)| *to = argument);
+    uses::begin(KernelCall { number, arguments })
+}
+
+fn fails() {
     // SAFETY: the C library returns the valid address of this thread's `errno`.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
-    -1
 }
 
-/// Moves these bytes back and keeps them in place until [`shared::end_use`]. Returns no guard value
-/// that must be dropped, because the thread may be cancelled in the call.
-#[inline]
-fn used(at: *const c_void, len: usize) -> usize {
-    let place = shared::begin_use(at as u64, len as u64);
-    if shared::anything_moved() {
-        area::roll_back_in(at as u64, len as u64, BY_KERNEL);
-    }
-    place
-}
-
-/// As [`used`], for an array of `iovec`. If the array can't be read, the kernel returns the error.
-fn all_used(at: *const libc::iovec, count: usize) -> usize {
-    /// The kernel accepts no more vectors.
-    const MOST: usize = 1024;
-    let count = if count > MOST { 0 } else { count as u64 };
-    let (mut start, mut end) = (at as u64, at as u64 + count * 16);
-    for i in 0..count {
-        let vector = at as u64 + 16 * i;
-        let (Some(from), Some(len)) = (word_in_place(vector), word_in_place(vector + 8)) else {
-            break;
-        };
-        start = start.min(from);
-        end = end.max(from.saturating_add(len));
-    }
-    let place = shared::begin_use(start, end - start);
-    if shared::anything_moved() {
-        area::roll_back_in(start, end - start, BY_KERNEL);
-    }
-    place
-}
-
+/// Functions, and the calls behind them with their arguments.
 macro_rules! calls {
-    ($($name:ident($file:ident, $at:ident: $type:ty, $len:ident: $len_type:ty $(, $more:ident: $more_type:ty)*) $used:ident;)*) => {$(
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty, $call:ident($($passed:expr),*);)*) => {$(
         /// Interposed; see the C library's manual.
         ///
         /// # Safety
         /// As the C library demands.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name(
-            $file: c_int, $at: $type, $len: $len_type $(, $more: $more_type)*
-        ) -> isize {
-            let place = $used($at, $len as usize);
+        pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
+            let place = begin(libc::$call, [$($passed as u64),*]);
             let result = match real::$name() {
                 // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-                Some(real) => unsafe { real($file, $at, $len $(, $more)*) },
-                None => fails(),
-            };
-            shared::end_use(place);
-            result
-        }
-    )*};
-}
-
-calls! {
-    read(file, at: *mut c_void, len: usize) used;
-    write(file, at: *mut c_void, len: usize) used;
-    pread(file, at: *mut c_void, len: usize, offset: i64) used;
-    pwrite(file, at: *mut c_void, len: usize, offset: i64) used;
-    pread64(file, at: *mut c_void, len: usize, offset: i64) used;
-    pwrite64(file, at: *mut c_void, len: usize, offset: i64) used;
-    readv(file, at: *const libc::iovec, count: c_int) all_used;
-    writev(file, at: *const libc::iovec, count: c_int) all_used;
-    preadv(file, at: *const libc::iovec, count: c_int, offset: i64) all_used;
-    pwritev(file, at: *const libc::iovec, count: c_int, offset: i64) all_used;
-    recv(file, at: *mut c_void, len: usize, flags: c_int) used;
-    send(file, at: *mut c_void, len: usize, flags: c_int) used;
-    sendto(file, at: *mut c_void, len: usize, flags: c_int, to: *mut c_void, size: u32) used;
-}
-
-/// Interposed; see the C library's manual. The kernel removes the message from its queue before it
-/// writes the sender's address.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn recvfrom(
-    file: c_int,
-    at: *mut c_void,
-    len: usize,
-    flags: c_int,
-    from: *mut c_void,
-    size: *mut u32,
-) -> isize {
-    /// Upper bound of a socket address, in bytes.
-    const ADDRESS: usize = 256;
-    let places = [used(at, len), used(from, ADDRESS), used(size.cast(), 4)];
-    let result = match real::recvfrom() {
-        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-        Some(real) => unsafe { real(file, at, len, flags, from, size) },
-        None => fails(),
-    };
-    places.into_iter().for_each(shared::end_use);
-    result
-}
-
-macro_rules! messages {
-    ($($name:ident;)*) => {$(
-        /// Interposed; see the C library's manual.
-        ///
-        /// # Safety
-        /// As the C library demands.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name(
-            file: c_int, message: *mut libc::msghdr, flags: c_int
-        ) -> isize {
-            // SAFETY: the caller passes a valid message, as the C library demands.
-            let places = unsafe {
-                match message.as_ref() {
-                    Some(parts) => [
-                        used(message.cast(), size_of::<libc::msghdr>()),
-                        used(parts.msg_name, parts.msg_namelen as usize),
-                        used(parts.msg_control, parts.msg_controllen),
-                        all_used(parts.msg_iov, parts.msg_iovlen),
-                    ],
-                    None => core::array::from_fn(|_| used(core::ptr::null(), 0)),
+                Some(real) => unsafe { real($($argument),*) },
+                None => {
+                    fails();
+                    -1
                 }
             };
-            let result = match real::$name() {
-                // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-                Some(real) => unsafe { real(file, message, flags) },
-                None => fails(),
-            };
-            places.into_iter().for_each(shared::end_use);
+            under_way::end(place);
             result
         }
     )*};
 }
 
-messages! { recvmsg; sendmsg; }
+type Place = *mut c_void;
+type Vectors = *const libc::iovec;
+
+/// Size of the kernel's signal sets, in bytes.
+const SET: usize = 8;
+
+#[rustfmt::skip]
+calls! {
+    read(file: c_int, at: Place, len: usize) -> isize, SYS_read(file, at, len);
+    write(file: c_int, at: Place, len: usize) -> isize, SYS_write(file, at, len);
+    pread(file: c_int, at: Place, len: usize, offset: i64) -> isize, SYS_pread64(file, at, len, offset);
+    pwrite(file: c_int, at: Place, len: usize, offset: i64) -> isize, SYS_pwrite64(file, at, len, offset);
+    pread64(file: c_int, at: Place, len: usize, offset: i64) -> isize, SYS_pread64(file, at, len, offset);
+    pwrite64(file: c_int, at: Place, len: usize, offset: i64) -> isize, SYS_pwrite64(file, at, len, offset);
+    readv(file: c_int, at: Vectors, count: c_int) -> isize, SYS_readv(file, at, count);
+    writev(file: c_int, at: Vectors, count: c_int) -> isize, SYS_writev(file, at, count);
+    preadv(file: c_int, at: Vectors, count: c_int, offset: i64) -> isize, SYS_preadv(file, at, count, offset);
+    pwritev(file: c_int, at: Vectors, count: c_int, offset: i64) -> isize, SYS_pwritev(file, at, count, offset);
+    recv(file: c_int, at: Place, len: usize, flags: c_int) -> isize, SYS_recvfrom(file, at, len, flags);
+    send(file: c_int, at: Place, len: usize, flags: c_int) -> isize, SYS_sendto(file, at, len, flags);
+    sendto(file: c_int, at: Place, len: usize, flags: c_int, to: Place, size: u32) -> isize,
+        SYS_sendto(file, at, len, flags, to, size);
+    recvfrom(file: c_int, at: Place, len: usize, flags: c_int, from: Place, size: *mut u32) -> isize,
+        SYS_recvfrom(file, at, len, flags, from, size);
+    recvmsg(file: c_int, message: *mut libc::msghdr, flags: c_int) -> isize, SYS_recvmsg(file, message, flags);
+    sendmsg(file: c_int, message: *mut libc::msghdr, flags: c_int) -> isize, SYS_sendmsg(file, message, flags);
+    accept(file: c_int, name: Place, len: *mut u32) -> c_int, SYS_accept(file, name, len);
+    accept4(file: c_int, name: Place, len: *mut u32, flags: c_int) -> c_int, SYS_accept4(file, name, len, flags);
+    wait(status: *mut c_int) -> c_int, SYS_wait4(-1i64, status);
+    waitpid(child: c_int, status: *mut c_int, options: c_int) -> c_int, SYS_wait4(child, status, options);
+    wait3(status: *mut c_int, options: c_int, usage: *mut libc::rusage) -> c_int,
+        SYS_wait4(-1i64, status, options, usage);
+    wait4(child: c_int, status: *mut c_int, options: c_int, usage: *mut libc::rusage) -> c_int,
+        SYS_wait4(child, status, options, usage);
+    waitid(kind: u32, child: u32, info: *mut libc::siginfo_t, options: c_int) -> c_int,
+        SYS_waitid(kind, child, info, options);
+    sigwaitinfo(set: *const libc::sigset_t, info: *mut libc::siginfo_t) -> c_int,
+        SYS_rt_sigtimedwait(set, info, 0u64, SET);
+    sigtimedwait(set: *const libc::sigset_t, info: *mut libc::siginfo_t, time: *const libc::timespec) -> c_int,
+        SYS_rt_sigtimedwait(set, info, time, SET);
+    msgrcv(queue: c_int, message: Place, len: usize, kind: i64, flags: c_int) -> isize,
+        SYS_msgrcv(queue, message, len, kind, flags);
+}

@@ -13,11 +13,12 @@
 //! - [`interrupted`] restarts kernel calls that the tool's signal has ended early.
 //! - [`hooks`] handles the kernel calls of the C library: a call that fails because its memory was
 //!   moved is repeated ([`repeat`]).
+//! - [`uses`] moves back what a kernel call will use; [`under_way`] knows which calls are made now.
 //! - [`contexts`] notices when threads switch to stacks that the program made itself, which
 //!   [`context_stacks`] remembers; [`stacks`] remembers signal stacks.
 //! - [`process`] says whether the library is in use in the calling process.
 //! - [`cancel`] prevents that a thread is cancelled in a copy of code.
-//! - [`signals`], [`calls`], [`takes`] and [`spawn`] are functions that the program calls instead
+//! - [`signals`], [`calls`] and [`spawn`] are functions that the program calls instead
 //!   of the C library's, so that its own handlers, its reads and writes and its children behave as
 //!   natively.
 //!
@@ -82,5 +83,5 @@ mod stacks;
 mod start;
 #[cfg(feature = "preloaded")]
 mod syscall;
-#[cfg(feature = "preloaded")]
-mod takes;
+mod under_way;
+mod uses;

@@ -102,6 +102,30 @@ pub fn word_in_place(at: u64) -> Option<u64> {
     })
 }
 
+/// Copies bytes of the program's, moving them back if they are away; returns whether that worked.
+pub fn read_in_place(at: u64, into: &mut [u8]) -> bool {
+    let mut place = at;
+    let mut rest = into;
+    while !rest.is_empty() {
+        // An aligned word lies on one page.
+        let offset = (place % 8) as usize;
+        let Some(word) = word_in_place(place - offset as u64) else {
+            return false;
+        };
+        let bytes = word.to_le_bytes();
+        let wanted = bytes.get(offset..).unwrap_or(&[]);
+        let count = wanted.len().min(rest.len());
+        let (to, others) = rest.split_at_mut(count);
+        to.iter_mut().zip(wanted).for_each(|(to, byte)| *to = *byte);
+        rest = others;
+        match place.checked_add(count as u64) {
+            Some(next) => place = next,
+            None => return rest.is_empty(),
+        }
+    }
+    true
+}
+
 /// Writes the word at `at`; returns whether that worked.
 ///
 /// # Safety

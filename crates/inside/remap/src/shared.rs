@@ -103,7 +103,7 @@ pub fn count_move() {
     MOVES.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Held by tests that count moves or move something.
+/// Held by tests that count moves, move something, or have calls under way.
 #[cfg(test)]
 pub static COUNTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
@@ -153,53 +153,3 @@ pub fn withdraw() {
         await_moves();
     }
 }
-
-/// Memory that running calls may access; nothing there is moved meanwhile. An entry with an end of
-/// 0 is free.
-mod in_use {
-    use core::sync::atomic::AtomicU64;
-    use core::sync::atomic::Ordering::SeqCst;
-
-    const ENTRIES: usize = 64;
-
-    static START: [AtomicU64; ENTRIES] = [const { AtomicU64::new(0) }; ENTRIES];
-    static END: [AtomicU64; ENTRIES] = [const { AtomicU64::new(0) }; ENTRIES];
-    /// The number of calls for which no entry was free.
-    static OTHERS: AtomicU64 = AtomicU64::new(0);
-
-    pub fn begin(start: u64, len: u64) -> usize {
-        // An entry is first claimed for all addresses and then narrowed.
-        let free = |e: &AtomicU64| e.compare_exchange(0, u64::MAX, SeqCst, SeqCst).is_ok();
-        let Some(index) = END.iter().position(free) else {
-            OTHERS.fetch_add(1, SeqCst);
-            return ENTRIES;
-        };
-        if let (Some(from), Some(to)) = (START.get(index), END.get(index)) {
-            from.store(start, SeqCst);
-            to.store(start.saturating_add(len).max(1), SeqCst);
-        }
-        index
-    }
-
-    pub fn end(index: usize) {
-        match (START.get(index), END.get(index)) {
-            (Some(from), Some(to)) => {
-                from.store(0, SeqCst);
-                to.store(0, SeqCst);
-            }
-            _ => {
-                OTHERS.fetch_sub(1, SeqCst);
-            }
-        }
-    }
-
-    pub fn any_in(start: u64, len: u64) -> bool {
-        OTHERS.load(SeqCst) > 0
-            || START.iter().zip(&END).any(|(from, to)| {
-                let end = to.load(SeqCst);
-                end != 0 && from.load(SeqCst) < start + len && start < end
-            })
-    }
-}
-
-pub use in_use::{any_in as is_in_use, begin as begin_use, end as end_use};

@@ -10,7 +10,7 @@ use crate::process::{is_guest, is_here};
 use crate::program::{self, BIT};
 use crate::repeat::repeat;
 use crate::shared::{control, withdraw};
-use crate::{area, contexts, handlers, peek, shared, stacks};
+use crate::{area, contexts, handlers, peek, shared, stacks, under_way, uses};
 use sunder_guest::system::Action;
 use sunder_hooks::Call;
 use sunder_wire::remap::{BY_KERNEL, BY_SIGNALS};
@@ -151,8 +151,7 @@ unsafe fn mask(call: &mut Call) {
     let [how, new, old, ..] = call.arguments;
     // The kernel writes the old mask after it has changed it. If that failed and the call were
     // repeated, it would return the new mask; so the bytes are in their place before.
-    let place = shared::begin_use(old as u64, 8);
-    area::roll_back_in(old as u64, 8, BY_KERNEL);
+    let place = uses::begin_bytes(old as u64, 8, BY_KERNEL);
     let is_guest = || !shared::is_confined() && is_guest();
     if how == libc::SIG_SETMASK as usize && new != 0 && control().is_some() && !is_guest() {
         contexts::on_mask_change(new as u64, word_in_place);
@@ -172,7 +171,7 @@ unsafe fn mask(call: &mut Call) {
     }
     // SAFETY: the program's own call, perhaps with a mask of ours.
     unsafe { make(call) };
-    shared::end_use(place);
+    under_way::end(place);
     call.arguments[1] = new;
 }
 

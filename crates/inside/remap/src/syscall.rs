@@ -4,10 +4,11 @@
 
 #![cfg(not(test))]
 
-use crate::{area, interrupted, pages, real, shared};
+use crate::{area, interrupted, pages, real, shared, under_way, uses};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_guest::system;
+use sunder_kernel::KernelCall;
 use sunder_wire::remap::{BY_CONFINEMENT, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS};
 
 /// The real function; null until it has been looked up.
@@ -69,17 +70,8 @@ extern "C" fn before(number: c_long, a: usize, b: usize, c: usize) -> usize {
             area::roll_back_all(BY_MAPPING);
             0
         }
-        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => {
-            area::roll_back_in(b as u64, c as u64, BY_KERNEL);
-            0
-        }
-        libc::SYS_futex | libc::SYS_gettid | libc::SYS_getpid | libc::SYS_getcpu => 0,
-        libc::SYS_sched_yield | libc::SYS_getrandom | libc::SYS_membarrier => 0,
-        // Any other call that uses memory may do so in pieces.
-        _ => {
-            area::roll_back_all(BY_KERNEL);
-            0
-        }
+        // The memory of all others is moved back when they are made.
+        _ => 0,
     }
 }
 
@@ -88,13 +80,6 @@ fn confine() {
     shared::withdraw();
     area::roll_back_all(BY_CONFINEMENT);
     shared::confine();
-}
-
-/// Moves these bytes back and keeps them in place until [`shared::end_use`].
-fn used(at: u64, len: u64, reason: u32) -> usize {
-    let place = shared::begin_use(at, len);
-    area::roll_back_in(at, len, reason);
-    place
 }
 
 /// Makes the call.
@@ -107,23 +92,28 @@ unsafe extern "C" fn make(
     e: usize,
     f: usize,
 ) -> c_long {
+    let arguments = [a, b, c, d, e, f];
+    let call = KernelCall {
+        number,
+        arguments: arguments.map(|a| a as u64),
+    };
     // Nothing that the call may access is moved while it runs.
     let place = match number {
-        libc::SYS_futex | libc::SYS_gettid | libc::SYS_getpid | libc::SYS_getcpu => None,
-        libc::SYS_sched_yield | libc::SYS_membarrier => None,
-        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => {
-            Some(used(b as u64, c as u64, BY_KERNEL))
+        // It finds waiting threads by the address, wherever the bytes are; what else it reads it
+        // reads at once.
+        libc::SYS_futex => {
+            uses::move_back(&call);
+            None
         }
         libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_madvise => {
-            Some(used(a as u64, b as u64, BY_MAPPING))
+            Some(uses::begin_bytes(a as u64, b as u64, BY_MAPPING))
         }
-        libc::SYS_getrandom => Some(used(a as u64, b as u64, BY_KERNEL)),
-        _ => Some(used(0, u64::MAX, BY_KERNEL)),
+        _ => Some(uses::begin(call)),
     };
     let result = loop {
         let (moves, asked) = (shared::moves(), interrupted::asked());
         // SAFETY: the program's own call, with its own arguments.
-        let result = unsafe { system::call(number, [a, b, c, d, e, f]) };
+        let result = unsafe { system::call(number, arguments) };
         if interrupted::is_ended_by_us(number, result, asked) {
             continue;
         }
@@ -133,13 +123,13 @@ unsafe extern "C" fn make(
         }
         area::roll_back_all(BY_KERNEL);
         // SAFETY: the program's own call again.
-        let result = unsafe { system::call(number, [a, b, c, d, e, f]) };
+        let result = unsafe { system::call(number, arguments) };
         if result != -(libc::EFAULT as isize) || shared::moves() == moves {
             break result;
         }
     };
     if let Some(place) = place {
-        shared::end_use(place);
+        under_way::end(place);
     }
     if (-4095..0).contains(&result) {
         // SAFETY: the C library returns the valid address of this thread's `errno`.

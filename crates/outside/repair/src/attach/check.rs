@@ -2,9 +2,10 @@
 //! to be unmapped, and no thread may have given the kernel an address of bytes that are about to
 //! move. Called by `inject`. Reads the program; must not change it.
 
-use super::calls_under_way::KernelCall;
+use super::calls_under_way::CallUnderWay;
 use super::plan::Plan;
 use sunder_access::{Address, Mappings, PAGE};
+use sunder_kernel::KernelCall;
 use sunder_stop::{Memory, Stopped, World, stands, top_of};
 
 /// Most bytes of thread-local variables below a thread's descriptor.
@@ -73,17 +74,19 @@ fn lives_there(thread: &Stopped, mappings: &Mappings, page: u64, len: u64) -> bo
 }
 
 /// The kernel call that a thread is stopped in.
-pub(super) const fn call_of(registers: &libc::user_regs_struct) -> KernelCall {
-    KernelCall {
-        number: registers.orig_rax as i64,
-        arguments: [
-            registers.rdi,
-            registers.rsi,
-            registers.rdx,
-            registers.r10,
-            registers.r8,
-            registers.r9,
-        ],
+pub(super) const fn call_of(registers: &libc::user_regs_struct) -> CallUnderWay {
+    CallUnderWay {
+        call: KernelCall {
+            number: registers.orig_rax as i64,
+            arguments: [
+                registers.rdi,
+                registers.rsi,
+                registers.rdx,
+                registers.r10,
+                registers.r8,
+                registers.r9,
+            ],
+        },
         after: registers.rip,
     }
 }

@@ -173,7 +173,10 @@ const WAITS: &[Wait] = waits! {
     SYS_read(pipe, true) = |p, file| [file, p.used, 8];
     SYS_readv(pipe, true) = |p, file| [file, p.leading, 1];
     SYS_recvfrom(socket, true) = |p, file| [file, p.used, 8, 0, 0, 0];
+    SYS_preadv2(pipe, true) = |p, file| [file, p.leading, 1, u64::MAX, u64::MAX, 0];
     SYS_recvmsg(socket, true) = |p, file| [file, p.leading + MESSAGE, 0];
+    SYS_recvmmsg(socket, true) = |p, file| [file, p.leading + MESSAGE, 1, 0, 0];
+    SYS_recvmmsg(socket, true) = |p, file| [file, p.leading + MESSAGE, 1, 0, p.time];
     SYS_accept(listener, true) = |p, file| [file, p.used, p.used + 128];
     SYS_accept4(listener, true) = |p, file| [file, p.used, p.used + 128, 0];
     SYS_poll(none, true) = |p, _| [p.used, 1, 500_000];
@@ -183,6 +186,7 @@ const WAITS: &[Wait] = waits! {
     SYS_pselect6(none, true) = |p, _| [64, p.used, 0, 0, p.time, 0];
     SYS_epoll_wait(queue, true) = |p, file| [file, p.used, 4, 500_000];
     SYS_epoll_pwait(queue, true) = |p, file| [file, p.used, 4, FOR_EVER, 0, 8];
+    SYS_epoll_pwait2(queue, true) = |p, file| [file, p.used, 4, p.time, 0, 8];
     SYS_futex(none, true) = |p, _| [p.used, PRIVATE, 0, 0];
     SYS_futex(none, true) = |p, _| [p.used, PRIVATE, 0, p.time];
     SYS_futex(none, true) = |p, _| [p.used, ABSOLUTE, 0, 0, p.page, 1];
@@ -243,7 +247,7 @@ fn look(child: i32, places: &Places) -> io::Result<Vec<Seen>> {
         let call = call_of(stopped.registers());
         let meets = |page| call.is_in_the_way(&read, (page, BYTES as u64));
         all.push(Seen {
-            number: call.number,
+            number: call.call.number,
             is_in_a_call: stopped.computing_at().is_none(),
             meets_page: meets(places.page),
             meets_used: meets(places.used),
