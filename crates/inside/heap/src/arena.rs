@@ -1,15 +1,16 @@
 //! The address space of the heap: reserved once, used in segments of 4 MiB. A segment starts with a
 //! header that describes the spans in it; this module allocates its 64 slices of 64 KiB to all
-//! heaps, under one lock. Contexts: pre-init, normal, post-fork.
+//! heaps, under one lock. Contexts: pre-init, normal, signal, post-fork.
 //!
 //! Free slices that were used keep their memory up to a limit, so that a program that frees and
 //! allocates alternately does not fault its pages in each time. Memory beyond the limit is returned
 //! to the system.
 
-use crate::lock::Lock;
+use crate::lock::{Guard, Lock, Rank};
 use crate::memory;
 use crate::span::{Owner, Span};
-use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use sunder_guest::system;
 
 /// Size of a slice, the unit of spans, in bytes.
@@ -78,28 +79,72 @@ struct Arena {
     /// The number of slices in use.
     used: usize,
     purging: bool,
+    /// The process was forked by one with other threads: what lies beyond the segments in use may
+    /// have been written by them.
+    forked: bool,
 }
 
-static ARENA: Lock<Arena> = Lock::new(Arena {
-    limit: 0,
-    tried: false,
-    reached: 0,
-    hints: [0; 2],
-    kept: 0,
-    used: 0,
-    purging: false,
-});
+static ARENA: Lock<Arena> = Lock::new(
+    Rank::Arena,
+    Arena {
+        limit: 0,
+        tried: false,
+        reached: 0,
+        hints: [0; 2],
+        kept: 0,
+        used: 0,
+        purging: false,
+        forked: false,
+    },
+);
 
-/// Takes the lock, which is held across a fork.
-pub fn before_fork() {
-    ARENA.acquire();
+/// Spans that were freed in a signal handler when the arena could not be used, linked by their
+/// `next_returned`. Their slices are freed when it is used next.
+static LEFT: AtomicPtr<Span> = AtomicPtr::new(null_mut());
+
+/// The arena, in which the spans that were left are freed. `None` as for [`Lock::lock`].
+fn arena() -> Option<Guard<'static, Arena>> {
+    let mut arena = ARENA.lock()?;
+    if !LEFT.load(Ordering::Relaxed).is_null() {
+        let mut span = LEFT.swap(null_mut(), Ordering::Acquire);
+        while !span.is_null() {
+            // SAFETY: the list was taken as a whole, and its spans have no blocks.
+            unsafe {
+                let next = (*span).shared.next_returned.load(Ordering::Relaxed);
+                arena.free(span);
+                span = next;
+            }
+        }
+    }
+    Some(arena)
 }
 
-/// # Safety
-/// After [`before_fork`], by the same thread or its copy in the child.
-pub unsafe fn after_fork() {
-    // SAFETY: by this function's contract.
-    unsafe { ARENA.release() };
+fn leave(span: *mut Span) {
+    // SAFETY: the span has no blocks, and only this thread knows it.
+    let next = unsafe { &(*span).shared.next_returned };
+    let mut first = LEFT.load(Ordering::Relaxed);
+    loop {
+        next.store(first, Ordering::Relaxed);
+        match LEFT.compare_exchange_weak(first, span, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => first = now,
+        }
+    }
+}
+
+/// Whether the calling thread runs a signal handler that may have been refused here: it has
+/// interrupted a section for which the arena would have to wait.
+pub fn may_refuse() -> bool {
+    ARENA.may_refuse()
+}
+
+/// In the child of a fork in which other threads ran: makes good what one of them may have left half
+/// done.
+pub fn after_fork() {
+    if let Some(mut arena) = ARENA.take_over() {
+        LEFT.store(null_mut(), Ordering::Relaxed);
+        arena.make_good();
+    }
 }
 
 /// A run of slices.
@@ -170,7 +215,14 @@ impl Arena {
         if !unsafe { memory::commit(start, count * SEGMENT) } {
             return None;
         }
+        // SAFETY: as above.
+        unsafe {
+            if self.forked && !memory::discard(start, count * SEGMENT) {
+                (start as *mut u8).write_bytes(0, count * SEGMENT);
+            }
+        }
         for segment in first..first + count {
+            ALL.dirty[segment].store(0, Ordering::Relaxed);
             ALL.free[segment].store(ALL_FREE, Ordering::Relaxed);
             ALL.state[segment].store(NORMAL, Ordering::Relaxed);
         }
@@ -189,6 +241,30 @@ impl Arena {
         self.kept -= (dirty & bits).count_ones() as usize;
         self.used += bits.count_ones() as usize;
         dirty & bits == 0
+    }
+
+    /// Frees the slices of a span without blocks.
+    ///
+    /// # Safety
+    /// As [`free`], and only this thread knows the span.
+    unsafe fn free(&mut self, span: *mut Span) {
+        // SAFETY: by this function's contract.
+        let (start, count) = unsafe { ((*span).fixed.start, (*span).fixed.slices as usize) };
+        let offset = start - BASE.load(Ordering::Relaxed);
+        let (segment, first) = (offset / SEGMENT, offset % SEGMENT / SLICE);
+        if count <= MOST_SLICES && ALL.state[segment].load(Ordering::Relaxed) == NORMAL {
+            self.release(segment, mask(first, count));
+            return;
+        }
+        for further in segment..segment + (count + 1) / SLICES {
+            if further > segment {
+                // The block's bytes must not be read as a header.
+                // SAFETY: a part of the block, which is free.
+                unsafe { header(further).write_bytes(0, 1) };
+            }
+            ALL.state[further].store(NORMAL, Ordering::Relaxed);
+            self.release(further, ALL_FREE);
+        }
     }
 
     fn release(&mut self, segment: usize, bits: u64) {
@@ -295,6 +371,33 @@ impl Arena {
         }
     }
 
+    /// Other threads were perhaps changing all this when their process was forked, and of what they
+    /// wrote, this process may have the later part without the earlier. What they were about to use
+    /// is not used again; the rest is counted anew. Blocks that were allocated before the fork are
+    /// where they were.
+    fn make_good(&mut self) {
+        let committed = REACHED.load(Ordering::Relaxed) / SEGMENT;
+        self.reached = self.reached.max(committed);
+        REACHED.store(self.reached * SEGMENT, Ordering::Relaxed);
+        self.hints = [0; 2];
+        self.purging = false;
+        self.forked = true;
+        (self.kept, self.used) = (0, 0);
+        for segment in 0..self.reached {
+            // A free slice may hold what another thread wrote there after it had been claimed.
+            ALL.dirty[segment].store(u64::MAX, Ordering::Relaxed);
+            let normal = ALL.state[segment].load(Ordering::Relaxed) == NORMAL;
+            let free = ALL.free[segment].load(Ordering::Relaxed) & ALL_FREE;
+            let free = if normal {
+                free.count_ones() as usize
+            } else {
+                0
+            };
+            self.kept += free;
+            self.used += MOST_SLICES - free;
+        }
+    }
+
     fn limit_of_kept(&self) -> usize {
         KEPT.max(self.used / 8)
     }
@@ -319,7 +422,7 @@ impl Arena {
 /// whether the memory is all zero. If no such slices are free, `reclaim` is called without the
 /// lock, before more segments are taken into use: it may free some.
 pub fn allocate(count: usize, owner: *mut Owner, block: usize, reclaim: fn()) -> Option<Slices> {
-    let mut arena = ARENA.lock();
+    let mut arena = self::arena()?;
     if !arena.prepare() {
         return None;
     }
@@ -327,7 +430,7 @@ pub fn allocate(count: usize, owner: *mut Owner, block: usize, reclaim: fn()) ->
     if found.is_none() {
         drop(arena);
         reclaim();
-        arena = ARENA.lock();
+        arena = self::arena()?;
         found = arena.find(count, true);
     }
     let slices = found?;
@@ -345,32 +448,22 @@ pub fn allocate(count: usize, owner: *mut Owner, block: usize, reclaim: fn()) ->
 /// # Safety
 /// No block of the span is allocated, and the span is in no bin.
 pub unsafe fn free(span: *mut Span) {
-    // SAFETY: by this function's contract.
-    let (start, count) = unsafe { ((*span).fixed.start, (*span).fixed.slices as usize) };
-    let offset = start - BASE.load(Ordering::Relaxed);
-    let (segment, first) = (offset / SEGMENT, offset % SEGMENT / SLICE);
-    let mut arena = ARENA.lock();
     // From here on a pointer into the slices finds a span without blocks.
     // SAFETY: by this function's contract.
     unsafe {
         (*span).fixed.capacity = 0;
         (*span).fixed.bytes = 0;
-        (*span).fixed.owner = core::ptr::null_mut();
+        (*span).fixed.owner = null_mut();
     }
-    if count <= MOST_SLICES && ALL.state[segment].load(Ordering::Relaxed) == NORMAL {
-        arena.release(segment, mask(first, count));
-    } else {
-        for further in segment..segment + (count + 1) / SLICES {
-            if further > segment {
-                // The block's bytes must not be read as a header.
-                // SAFETY: a part of the block, which is free.
-                unsafe { header(further).write_bytes(0, 1) };
-            }
-            ALL.state[further].store(NORMAL, Ordering::Relaxed);
-            arena.release(further, ALL_FREE);
-        }
-    }
-    let too_much = arena.kept > arena.limit_of_kept() && !arena.purging;
+    // A handler that has interrupted a section here might be refused half way through a purge.
+    let may_purge = !ARENA.may_refuse();
+    let Some(mut arena) = self::arena() else {
+        leave(span);
+        return;
+    };
+    // SAFETY: by this function's contract.
+    unsafe { arena.free(span) };
+    let too_much = arena.kept > arena.limit_of_kept() && !arena.purging && may_purge;
     if too_much {
         arena.purging = true;
         let least = arena.limit_of_kept() / 2;
@@ -382,8 +475,8 @@ pub unsafe fn free(span: *mut Span) {
 /// Returns free memory to the system until `least` slices of it are left.
 fn purge(least: usize) {
     let mut from = usize::MAX;
-    loop {
-        let mut arena = ARENA.lock();
+    // The lock is not refused: see the callers.
+    while let Some(mut arena) = self::arena() {
         let next = if arena.kept > least {
             arena.claim_unused(from)
         } else {
@@ -395,7 +488,9 @@ fn purge(least: usize) {
         };
         drop(arena);
         let gone = discard(segment, bits);
-        let mut arena = ARENA.lock();
+        let Some(mut arena) = self::arena() else {
+            return;
+        };
         ALL.free[segment].fetch_or(bits, Ordering::Relaxed);
         if gone {
             ALL.dirty[segment].fetch_and(!bits, Ordering::Relaxed);
@@ -424,7 +519,12 @@ fn discard(segment: usize, bits: u64) -> bool {
 
 /// Returns all free memory to the system; returns whether there was any.
 pub fn trim() -> bool {
-    let mut arena = ARENA.lock();
+    if ARENA.may_refuse() {
+        return false;
+    }
+    let Some(mut arena) = self::arena() else {
+        return false;
+    };
     if arena.kept == 0 || arena.purging {
         return false;
     }

@@ -1,11 +1,12 @@
 //! The functions that the program calls instead of the C library's. Functions that may need to know
 //! their caller pass it on to the function of the same name in [`inner`]. Contexts: pre-init,
-//! normal, post-fork.
+//! normal, signal, post-fork.
 
 use crate::arena;
 use crate::block::Block;
 use crate::fatal;
 use crate::heap::{self, BLOCK_MOST, DIRECT_MOST, Heap};
+use crate::local::Away;
 use crate::site;
 use crate::span::Bin;
 use crate::table::Key;
@@ -104,7 +105,10 @@ fn trim() -> c_int {
     let heap = local::heap();
     if !heap.is_null() {
         // SAFETY: the calling thread's own heap.
-        unsafe { (*heap).trim() };
+        unsafe {
+            let _away = Away::begin(heap);
+            (*heap).trim();
+        }
     }
     pool::scavenge();
     c_int::from(arena::trim())
@@ -118,16 +122,19 @@ fn allocate(size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
     if size > isize::MAX as usize - arena::SEGMENT {
         return (null_mut(), false);
     }
+    let from = |heap| from_heap(heap, size, align, caller);
     if config::policy() == Policy::General && !config::pads() {
-        let block = shared::with(|heap| from_heap(heap, size, align, caller));
+        let block = shared::with(from).or_else(|| pool::borrow(from));
         return block.unwrap_or((null_mut(), false));
     }
     let heap = pool::own_heap();
     if heap.is_null() {
-        let block = pool::borrow(|heap| from_heap(heap, size, align, caller));
+        let block = pool::borrow(from);
         return block.unwrap_or((null_mut(), false));
     }
-    from_heap(heap, size, align, caller)
+    // SAFETY: the thread's own heap.
+    let _away = unsafe { Away::begin(heap) };
+    from(heap)
 }
 
 /// Allocates from `heap`, of which the caller is the only user.
@@ -141,8 +148,14 @@ fn from_heap(heap: *mut Heap, size: usize, align: usize, caller: Caller) -> (*mu
         }
     };
     match bin {
-        // SAFETY: the caller is the only user of the heap, and the bin belongs to it.
-        Some(bin) => unsafe { (Heap::allocate(heap, bin, pool::scavenge).cast(), false) },
+        Some(bin) => {
+            // SAFETY: the caller is the only user of the heap, and the bin belongs to it.
+            let block = unsafe { Heap::allocate(heap, bin, pool::scavenge) };
+            if block.is_null() && arena::may_refuse() {
+                return (huge::allocate(size, align), true);
+            }
+            (block.cast(), false)
+        }
         None => large::allocate(size, align, pool::scavenge),
     }
 }

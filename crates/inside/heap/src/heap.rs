@@ -4,6 +4,7 @@
 
 use crate::arena::{self, SLICE};
 use crate::block::Block;
+use crate::local::Away;
 use crate::span::{Bin, Owner, Span};
 use crate::table::Table;
 use core::ptr::null_mut;
@@ -244,7 +245,12 @@ impl Heap {
     pub unsafe fn settle(&mut self, span: *mut Span) {
         // SAFETY: by this function's contract.
         unsafe {
-            if (*span).own.is_full() {
+            let is_full = (*span).own.is_full();
+            if !is_full && Self::keeps(span) {
+                return;
+            }
+            let _away = Away::begin(self);
+            if is_full {
                 let closed = (*span).own.generation != self.generation;
                 if closed && (*span).own.used > 0 {
                     return;
@@ -277,17 +283,28 @@ impl Heap {
         }
     }
 
-    /// Frees an empty span, unless it is the last of its bin, which the next request would need.
+    /// Whether an empty span stays as it is: the heap keeps it, or it is the last of its bin, which
+    /// the next request would need.
+    ///
+    /// # Safety
+    /// As [`Self::settle`]; the span is in its bin.
+    #[inline]
+    unsafe fn keeps(span: *mut Span) -> bool {
+        // SAFETY: by this function's contract.
+        unsafe { (*span).own.kept || (*(*span).own.bin).has_only(span) }
+    }
+
+    /// Frees an empty span, unless it is kept.
     ///
     /// # Safety
     /// As [`Self::settle`]; the span is in its bin.
     unsafe fn retire(&mut self, span: *mut Span) {
         // SAFETY: by this function's contract.
         unsafe {
-            let bin = (*span).own.bin;
-            if (*span).own.kept || (*bin).has_only(span) {
+            if Self::keeps(span) {
                 return;
             }
+            let bin = (*span).own.bin;
             let slices = (*span).fixed.slices as usize;
             if self.kept + slices <= MOST_KEPT {
                 self.kept += slices;
@@ -390,6 +407,29 @@ impl Heap {
             }
             self.update_direct(bin);
         }
+    }
+
+    /// In the child of a fork in which other threads ran: they may have been returning blocks, and
+    /// a list of these may be half there. Such blocks are not used again.
+    ///
+    /// # Safety
+    /// The owner calls, in a process with one thread.
+    pub unsafe fn forget_returned(&mut self) {
+        self.returned.0.store(null_mut(), Ordering::Relaxed);
+        let forget = |bin: *mut Bin| {
+            // SAFETY: bins live as long as their heap, and the spans in them are the owner's.
+            unsafe {
+                let mut span = (*bin).first;
+                while !span.is_null() {
+                    (*span).shared.remote.store(0, Ordering::Relaxed);
+                    span = (*span).own.next;
+                }
+            }
+        };
+        for bin in &mut self.bins {
+            forget(bin);
+        }
+        self.table.each(forget);
     }
 
     /// Frees the empty spans that are kept for the next request.

@@ -8,6 +8,8 @@
 //! - [`arena`] manages the address space, in segments of 4 MiB with a header each, and returns
 //!   memory to the system; [`huge`] maps the largest blocks.
 //! - [`pool`] keeps the heaps of threads that have ended for new ones.
+//! - [`lock`] has the locks behind which threads share what is no thread's own, and [`fork`] makes it
+//!   good in children.
 //! - [`start`] is the constructor, and [`config`] has the settings that it reads.
 //! - [`site`] finds the call site of an allocation, under policies that need it.
 //!
@@ -28,6 +30,7 @@ mod block;
 mod config;
 mod entry;
 mod fatal;
+mod fork;
 mod heap;
 mod huge;
 mod large;

@@ -1,14 +1,13 @@
 //! Which thread owns which heap. A thread gets a heap at its first allocation, and a thread that
-//! ends leaves its heap to the next new thread. Also takes all locks around `fork`. Contexts:
-//! pre-init, normal, post-fork.
+//! ends leaves its heap to the next new thread. Contexts: pre-init, normal, signal, post-fork.
 
 use crate::heap::Heap;
-use crate::local::{self, local};
-use crate::lock::Lock;
-use crate::{arena, config, huge, memory, shared};
+use crate::local::{self, Away, local};
+use crate::lock::{Guard, Lock, Rank};
+use crate::{config, memory};
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// The linked list of heaps without a thread.
 struct Waiting(*mut Heap);
@@ -16,8 +15,11 @@ struct Waiting(*mut Heap);
 // SAFETY: a heap in the list is used only under the lock.
 unsafe impl Send for Waiting {}
 
-static WAITING: Lock<Waiting> = Lock::new(Waiting(null_mut()));
+static WAITING: Lock<Waiting> = Lock::new(Rank::Pool, Waiting(null_mut()));
 static EMPTY: AtomicBool = AtomicBool::new(true);
+/// Heaps that were given back in a signal handler when the list could not be used. They are linked
+/// like those of the list, and join it when it is used next.
+static LEFT: AtomicPtr<Heap> = AtomicPtr::new(null_mut());
 
 /// The key whose destructor runs at a thread's end, plus one; 0 is none.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -39,7 +41,6 @@ pub fn prepare() {
         if libc::pthread_key_create(&raw mut key, Some(thread_ends)) == 0 {
             KEY.store(key + 1, Ordering::Release);
         }
-        libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork));
     }
     let heap = local::heap();
     if !heap.is_null() {
@@ -54,20 +55,31 @@ fn watch_for_end(heap: *mut Heap) {
     }
 }
 
-extern "C" fn before_fork() {
-    WAITING.acquire();
-    shared::before_fork();
-    arena::before_fork();
-    huge::before_fork();
+/// The list, to which heaps that were left join. `None` as for [`Lock::lock`].
+fn waiting() -> Option<Guard<'static, Waiting>> {
+    let mut waiting = WAITING.lock()?;
+    if !LEFT.load(Ordering::Relaxed).is_null() {
+        let mut heap = LEFT.swap(null_mut(), Ordering::Acquire);
+        while !heap.is_null() {
+            // SAFETY: heaps in this list are live and have no owner, and it was taken as a whole.
+            unsafe {
+                let next = (*heap).next;
+                (*heap).next = waiting.0;
+                waiting.0 = heap;
+                heap = next;
+            }
+        }
+    }
+    Some(waiting)
 }
 
-extern "C" fn after_fork() {
-    // SAFETY: this thread took the locks before the fork.
-    unsafe {
-        huge::after_fork();
-        arena::after_fork();
-        shared::after_fork();
-        WAITING.release();
+/// In the child of a fork in which other threads ran: one of them may have been changing the list or
+/// a heap in it. These heaps are not used again.
+pub fn after_fork() {
+    if let Some(mut waiting) = WAITING.take_over() {
+        waiting.0 = null_mut();
+        LEFT.store(null_mut(), Ordering::Relaxed);
+        EMPTY.store(true, Ordering::Relaxed);
     }
 }
 
@@ -93,16 +105,28 @@ unsafe fn give_back(heap: *mut Heap) {
     // SAFETY: by this function's contract.
     unsafe {
         (*heap).abandon();
-        let mut waiting = WAITING.lock();
-        (*heap).next = waiting.0;
-        waiting.0 = heap;
+        if let Some(mut waiting) = waiting() {
+            (*heap).next = waiting.0;
+            waiting.0 = heap;
+        } else {
+            let mut first = LEFT.load(Ordering::Relaxed);
+            loop {
+                (*heap).next = first;
+                match LEFT.compare_exchange_weak(first, heap, Ordering::Release, Ordering::Relaxed)
+                {
+                    Ok(_) => break,
+                    Err(now) => first = now,
+                }
+            }
+        }
     }
     EMPTY.store(false, Ordering::Relaxed);
 }
 
 fn take() -> *mut Heap {
-    if !is_empty() {
-        let mut waiting = WAITING.lock();
+    if !is_empty()
+        && let Some(mut waiting) = waiting()
+    {
         let heap = waiting.0;
         if !heap.is_null() {
             // SAFETY: heaps in the list are live and have no owner.
@@ -125,24 +149,23 @@ fn new_heap() -> *mut Heap {
     heap
 }
 
-/// The calling thread's heap, which is made now if it has none; null if there is no memory or the
-/// thread is ending.
+/// The calling thread's heap, which is made now if it has none. Null if there is no memory, the
+/// thread is ending, or a signal has interrupted it while it changes its heap.
 pub fn own_heap() -> *mut Heap {
-    let local = local();
-    // SAFETY: the thread's own words.
-    unsafe {
-        if (*local).heap.is_null() && (*local).ended == 0 {
-            let heap = take();
-            (*local).heap = heap;
-            if !heap.is_null() {
-                watch_for_end(heap);
-            }
+    if local::may_get_heap() {
+        // SAFETY: the thread has no heap.
+        let mut making = unsafe { Away::begin(null_mut()) };
+        let heap = take();
+        making.return_with(heap);
+        drop(making);
+        if !heap.is_null() {
+            watch_for_end(heap);
         }
-        (*local).heap
     }
+    local::heap()
 }
 
-/// Lends a heap for one call to a thread that is ending.
+/// Lends a heap for one call to a thread that can't use one of its own.
 pub fn borrow<T>(with: impl FnOnce(*mut Heap) -> T) -> Option<T> {
     let heap = take();
     if heap.is_null() {
@@ -159,7 +182,7 @@ pub fn scavenge() {
     if is_empty() {
         return;
     }
-    let waiting = WAITING.lock();
+    let Some(waiting) = waiting() else { return };
     let mut heap = waiting.0;
     while !heap.is_null() {
         // SAFETY: heaps in the list have no owner, and the lock is held.

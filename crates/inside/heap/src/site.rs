@@ -1,7 +1,8 @@
 //! The call site of an allocation: the return address of the call. To pad the call sites of a saved
 //! result, addresses of this run are compared with the list that `sunder run` wrote: a line for
 //! each, with an offset (the address minus the load bias, hexadecimal), a space and the file that
-//! holds the code. Contexts: normal, post-fork; `load` before `main`.
+//! holds the code. Contexts: normal, signal, post-fork; `load`
+//! before `main`.
 //!
 //! If the call is in a wrapper that the whole program uses, the line continues with the wrapper's
 //! caller after a tab: an object of the wrapper counts only if that caller called it. The offset of
@@ -11,7 +12,7 @@
 //! frame pointer SAVED bytes below it (0: not saved, still in its register). So only these
 //! wrappers' frames are ever walked, each by one addition and one load.
 
-use crate::lock::Lock;
+use crate::lock::{Lock, Rank};
 use crate::memory;
 use core::ffi::c_void;
 use core::ops::ControlFlow;
@@ -78,14 +79,24 @@ struct Object {
     len: usize,
 }
 
-static KNOWN_OBJECTS: Lock<[Object; OBJECTS]> = Lock::new(
-    [Object {
-        link_map: 0,
-        listed: false,
-        path: [0; 256],
-        len: 0,
-    }; OBJECTS],
-);
+const NO_OBJECT: Object = Object {
+    link_map: 0,
+    listed: false,
+    path: [0; 256],
+    len: 0,
+};
+
+static KNOWN_OBJECTS: Lock<[Object; OBJECTS]> = Lock::new(Rank::CallSites, [NO_OBJECT; OBJECTS]);
+
+/// In the child of a fork in which other threads ran: one of them may have been filling in an
+/// object, so all are looked up again.
+pub fn after_fork() {
+    if let Some(mut objects) = KNOWN_OBJECTS.take_over() {
+        for object in objects.iter_mut() {
+            object.link_map = 0;
+        }
+    }
+}
 
 /// Reads the list; returns whether there is one.
 ///
@@ -253,7 +264,9 @@ fn find(parent: u16, address: u64) -> u16 {
     if known >> NUMBER_BITS == key {
         return known as u16;
     }
-    let found = look_up(parent, address);
+    let Some(found) = look_up(parent, address) else {
+        return 0;
+    };
     word.store(key << NUMBER_BITS | u64::from(found), Ordering::Relaxed);
     found
 }
@@ -269,12 +282,14 @@ struct Found {
     reserved: [u64; 7],
 }
 
+/// As [`find`], without memory. `None` if it can't be found out now: a signal has interrupted the
+/// thread here.
 #[cold]
 #[inline(never)]
-fn look_up(parent: u16, address: u64) -> u16 {
+fn look_up(parent: u16, address: u64) -> Option<u16> {
     let find = FIND_OBJECT.load(Ordering::Relaxed);
     if find == 0 {
-        return 0;
+        return Some(0);
     }
     // SAFETY: glibc's function has this type.
     let find: unsafe extern "C" fn(*mut c_void, *mut Found) -> i32 =
@@ -285,22 +300,17 @@ fn look_up(parent: u16, address: u64) -> u16 {
     // after the object's last instruction.
     let failed = unsafe { find(address.wrapping_sub(1) as *mut c_void, &raw mut found) };
     if failed != 0 || found.link_map.is_null() {
-        return 0;
+        return Some(0);
     }
     // SAFETY: the first member of a link map is the load bias.
     let bias = unsafe { *found.link_map } as u64;
     let offset = address.wrapping_sub(bias);
-    let mut objects = KNOWN_OBJECTS.lock();
+    let mut objects = KNOWN_OBJECTS.lock()?;
     let key = found.link_map as usize;
     let slot = objects
         .iter_mut()
         .find(|object| object.link_map == key || object.link_map == 0);
-    let mut beyond = Object {
-        link_map: 0,
-        listed: false,
-        path: [0; 256],
-        len: 0,
-    };
+    let mut beyond = NO_OBJECT;
     let object = slot.unwrap_or(&mut beyond);
     if object.link_map != key {
         object.len = path_of(address - 1, &mut object.path);
@@ -310,11 +320,11 @@ fn look_up(parent: u16, address: u64) -> u16 {
     }
     let path = object.path.get(..object.len).unwrap_or_default();
     if !object.listed {
-        return 0;
+        return Some(0);
     }
     let same = |c: &ListedCall| (c.parent, c.offset, c.file) == (parent, offset, path);
     let index = calls().iter().position(same);
-    index.map_or(0, |index| index as u16 + 1)
+    Some(index.map_or(0, |index| index as u16 + 1))
 }
 
 fn hexadecimal(text: &[u8]) -> Option<u64> {

@@ -1,9 +1,10 @@
 //! The constructor of the library: chooses the secret of the seals, reads the settings from the
-//! environment, and has [`pool`] notice threads that end. The program may have allocated before.
+//! environment, and has [`pool`] notice threads that end, and [`fork`] children. The program may
+//! have allocated before.
 //!
 //! Contexts: normal, before `main`.
 
-use crate::{block, config, local, pool};
+use crate::{block, config, fork, local, pool};
 use core::ffi::{c_char, c_int};
 
 #[cfg(not(test))]
@@ -35,6 +36,7 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *m
         }
     }
     pool::prepare();
+    fork::prepare();
 }
 
 /// The value of a variable.

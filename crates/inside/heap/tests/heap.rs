@@ -58,6 +58,27 @@ fn children_of_threaded_programs_can_allocate() {
     }
 }
 
+/// With threads or without, a fork holds nothing for which an allocation would wait.
+#[test]
+fn programs_allocate_in_handlers_during_a_fork() {
+    let program = compiled("gcc", "fork_handlers.c", &["-O1"]);
+    for policy in policies() {
+        for threads in ["", "threads"] {
+            let output = run(preloaded(Command::new(&program).arg(threads), policy));
+            assert_eq!(output.stdout, b"ok\n", "under {policy} {threads}");
+        }
+    }
+}
+
+#[test]
+fn signals_at_any_time_may_allocate() {
+    let program = compiled("gcc", "fork_storm.c", &["-O1"]);
+    for policy in ["hoard", "general", "sized"] {
+        let output = run(preloaded(&mut Command::new(&program), policy));
+        assert_eq!(output.stdout, b"ok\n", "under {policy}");
+    }
+}
+
 #[test]
 fn memory_is_used_again_and_given_back() {
     let program = compiled("gcc", "memory.c", &["-O1"]);
