@@ -60,6 +60,7 @@ unsafe extern "C" fn lead(with: &Begin) -> i64 {
             return libc::ENOSPC.into();
         }
     }
+    handlers::forget();
     process::record();
     process::set_hooked(true);
     lead_to(hooks::HOOKS, before);
@@ -74,20 +75,12 @@ unsafe extern "C" fn begin(with: &Begin) -> i64 {
         return libc::EPERM.into();
     };
     program::set_kernels(&own);
-    // If the tool is killed now, the other threads run: their `sigaction` calls must be answered
-    // from here on.
-    handlers::set_in_kernel(true);
-    for signal in handlers::all() {
-        let Some(action) = system::action(signal) else {
-            continue;
-        };
-        if handlers::has_handler(&action) {
-            handlers::set(signal, &action);
-            if action.flags & RESTORES != 0 {
-                RESTORER.store(action.restorer, Ordering::Relaxed);
-            }
-            handlers::install(signal, &handlers::shown(&action));
-        }
+    handlers::put_in();
+    let restores = handlers::all()
+        .map(handlers::wanted)
+        .find(|a| handlers::has_handler(a) && a.flags & RESTORES != 0);
+    if let Some(action) = restores {
+        RESTORER.store(action.restorer, Ordering::Relaxed);
     }
     if own.flags & RESTORES != 0 {
         RESTORER.store(own.restorer, Ordering::Relaxed);
@@ -136,23 +129,17 @@ unsafe extern "C" fn restore() {
 /// given back.
 extern "C" fn end() {
     peek::close();
-    for signal in handlers::all() {
-        if system::action(signal).is_some_and(|a| handlers::is_ours(&a)) {
-            handlers::install(signal, &handlers::get(signal));
-        }
-    }
+    handlers::take_out();
     let ours = fault::handler as *const () as usize;
     if system::action(libc::SIGSEGV as usize).is_some_and(|a| a.handler == ours) {
         loop {
             let wanted = program::get_kernels();
             handlers::install(libc::SIGSEGV as usize, &wanted);
-            handlers::set_in_kernel(false);
-            if program::get_kernels().handler == wanted.handler {
+            if program::get_kernels() == wanted {
                 break;
             }
         }
     }
-    handlers::set_in_kernel(false);
     // SAFETY: `set_control` accepts null.
     unsafe { set_control(null_mut()) };
     process::set_hooked(false);

@@ -13,7 +13,7 @@ use sunder_guest::system::{self, Action};
 
 const SIGNALS: usize = 65;
 
-/// The action that the program wants, for each signal.
+/// An action in words that any thread may read at any time.
 struct Kept {
     handler: AtomicUsize,
     flags: AtomicU64,
@@ -21,45 +21,115 @@ struct Kept {
     mask: AtomicU64,
 }
 
-static KEPT: [Kept; SIGNALS] = [const {
-    Kept {
-        handler: AtomicUsize::new(0),
-        flags: AtomicU64::new(0),
-        restorer: AtomicUsize::new(0),
-        mask: AtomicU64::new(0),
+impl Kept {
+    const fn new() -> Self {
+        Self {
+            handler: AtomicUsize::new(0),
+            flags: AtomicU64::new(0),
+            restorer: AtomicUsize::new(0),
+            mask: AtomicU64::new(0),
+        }
     }
-}; SIGNALS];
+
+    fn get(&self) -> Action {
+        Action {
+            handler: self.handler.load(Acquire),
+            flags: self.flags.load(Relaxed),
+            restorer: self.restorer.load(Relaxed),
+            mask: self.mask.load(Relaxed),
+        }
+    }
+
+    fn set(&self, action: &Action) {
+        self.flags.store(action.flags, Relaxed);
+        self.restorer.store(action.restorer, Relaxed);
+        self.mask.store(action.mask, Relaxed);
+        self.handler.store(action.handler, Release);
+    }
+}
+
+/// The action that the program last set, for each signal.
+static WANTED: [Kept; SIGNALS] = [const { Kept::new() }; SIGNALS];
+
+/// The action that the program last set with a handler. A signal may be on its way to [`show`]
+/// while the program ends to handle it.
+static HANDLED: [Kept; SIGNALS] = [const { Kept::new() }; SIGNALS];
 
 /// Whether the kernel has our handlers in place of the program's.
 static IN_KERNEL: AtomicBool = AtomicBool::new(false);
+
+/// Whether [`wanted`] knows every action, which it does once [`put_in`] has ended.
+static ARE_KNOWN: AtomicBool = AtomicBool::new(false);
+
+/// See [`ARE_KNOWN`].
+pub fn are_known() -> bool {
+    ARE_KNOWN.load(Acquire)
+}
+
+/// Runs before any call is answered: what was known may be from an earlier time.
+pub fn forget() {
+    ARE_KNOWN.store(false, SeqCst);
+}
 
 /// See [`IN_KERNEL`].
 pub fn are_in_kernel() -> bool {
     IN_KERNEL.load(Acquire)
 }
 
-/// See [`IN_KERNEL`].
-pub fn set_in_kernel(ours: bool) {
-    IN_KERNEL.store(ours, SeqCst);
+/// Has [`show`] precede the program's handlers. If the tool is killed meanwhile, other threads run:
+/// their calls are answered by [`crate::signal_calls`] from here on.
+pub fn put_in() {
+    IN_KERNEL.store(true, SeqCst);
+    for signal in all() {
+        // An action of ours is from another thread, which has kept its own.
+        let Some(action) = system::action(signal).filter(|a| !is_ours(a)) else {
+            continue;
+        };
+        set_wanted(signal, &action);
+        if has_handler(&action) {
+            install(signal, &shown(&action));
+        }
+    }
+    ARE_KNOWN.store(true, SeqCst);
 }
 
-/// The action that the program last set with a handler.
-pub fn get(signal: usize) -> Action {
-    KEPT.get(signal)
-        .map_or_else(Action::default, |kept| Action {
-            handler: kept.handler.load(Acquire),
-            flags: kept.flags.load(Relaxed),
-            restorer: kept.restorer.load(Relaxed),
-            mask: kept.mask.load(Relaxed),
-        })
+/// Gives the program's handlers back to the kernel. As in [`put_in`], other threads may run
+/// meanwhile, and their calls are answered until all handlers are given back.
+pub fn take_out() {
+    all().for_each(give_back);
+    IN_KERNEL.store(false, SeqCst);
+    // What another thread's call has set meanwhile. Calls that end later see the line above.
+    all().for_each(give_back);
 }
 
-pub fn set(signal: usize, action: &Action) {
-    if let Some(kept) = KEPT.get(signal) {
-        kept.flags.store(action.flags, Relaxed);
-        kept.restorer.store(action.restorer, Relaxed);
-        kept.mask.store(action.mask, Relaxed);
-        kept.handler.store(action.handler, Release);
+/// See [`WANTED`].
+pub fn wanted(signal: usize) -> Action {
+    WANTED.get(signal).map_or_else(Action::default, Kept::get)
+}
+
+/// Keeps an action that the program sets.
+pub fn set_wanted(signal: usize, action: &Action) {
+    if has_handler(action)
+        && let Some(kept) = HANDLED.get(signal)
+    {
+        kept.set(action);
+    }
+    if let Some(kept) = WANTED.get(signal) {
+        kept.set(action);
+    }
+}
+
+/// Gives the kernel the program's action if it has ours. Other threads may change theirs meanwhile:
+/// they keep an action by [`set_wanted`] before they give it to the kernel.
+pub fn give_back(signal: usize) {
+    if !system::action(signal).is_some_and(|a| is_ours(&a)) {
+        return;
+    }
+    loop {
+        let action = wanted(signal);
+        if !install(signal, &action) || wanted(signal) == action {
+            return;
+        }
     }
 }
 
@@ -136,5 +206,6 @@ unsafe extern "C" fn show(signal: c_int, info: *mut libc::siginfo_t, context: *m
 unsafe extern "C" fn prepare(signal: c_int, context: *mut c_void) -> usize {
     // SAFETY: the caller upholds this function's contract.
     show_original(unsafe { &mut *context.cast::<libc::ucontext_t>() });
-    get(signal as usize).handler
+    let handled = HANDLED.get(signal as usize);
+    handled.map_or(libc::SIG_DFL, |kept| kept.handler.load(Acquire))
 }

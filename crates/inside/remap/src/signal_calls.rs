@@ -10,7 +10,7 @@ use crate::process::{is_guest, is_here};
 use crate::program::{self, BIT};
 use crate::repeat::repeat;
 use crate::shared::{control, withdraw};
-use crate::{area, contexts, handlers, peek, shared, stacks, under_way, uses};
+use crate::{area, contexts, fault, handlers, peek, shared, stacks, under_way, uses};
 use sunder_guest::system::Action;
 use sunder_hooks::Call;
 use sunder_wire::remap::{BY_KERNEL, BY_SIGNALS};
@@ -99,13 +99,21 @@ unsafe fn write_action(at: u64, action: &Action) -> bool {
 unsafe fn action(call: &mut Call) {
     let [signal, new, old, size, ..] = call.arguments;
     let fault = signal == libc::SIGSEGV as usize;
+    if size != 8 || !(fault || handlers::is_shown(signal)) {
+        // SAFETY: the program's own call, with its own arguments.
+        return unsafe { make(call) };
+    }
     // After confinement this library must not ask the kernel whether this is a `vfork` child. For
     // signals other than SIGSEGV that does no harm unless the child sets handlers.
     let may_ask = fault || !shared::is_confined();
-    let ours = handlers::are_in_kernel() && !(may_ask && is_guest());
-    if size != 8 || !(fault || handlers::is_shown(signal)) || !ours {
-        // SAFETY: the program's own call, with its own arguments.
-        return unsafe { make(call) };
+    let (before, are_known) = (handlers::wanted(signal), handlers::are_known());
+    if may_ask && is_guest() || fault && !handlers::are_in_kernel() {
+        // SAFETY: the program's own call, with its own arguments; the kernel has written to `old`.
+        unsafe {
+            make(call);
+            hide(call, &before, false);
+        }
+        return;
     }
     let wanted = if new == 0 {
         None
@@ -122,28 +130,62 @@ unsafe fn action(call: &mut Call) {
         let before = program::get_kernels();
         if let Some(wanted) = wanted {
             program::set_kernels(&wanted);
+            if !handlers::are_in_kernel() {
+                // The library was taken out meanwhile, and has perhaps given the old action back.
+                handlers::install(signal, &wanted);
+            }
         }
         // SAFETY: the program passed this address for the old action.
         let written = old == 0 || unsafe { write_action(old as u64, &before) };
         call.result = if written { 0 } else { -(libc::EFAULT as isize) };
         return;
     }
-    let before = handlers::get(signal);
-    let ours;
-    if let Some(wanted) = wanted.filter(handlers::has_handler) {
-        handlers::set(signal, &wanted);
-        ours = handlers::shown(&wanted);
-        call.arguments[1] = &raw const ours as usize;
+    let shown;
+    if let Some(wanted) = &wanted {
+        handlers::set_wanted(signal, wanted);
+        if handlers::are_in_kernel() && handlers::has_handler(wanted) {
+            shown = handlers::shown(wanted);
+            call.arguments[1] = &raw const shown as usize;
+        }
     }
     // SAFETY: the program's own call, perhaps with an action of ours.
     unsafe { call.make() };
     call.arguments[1] = new;
-    if call.result < 0 {
-        handlers::set(signal, &before);
-    } else if old != 0 && read_action(old as u64).is_some_and(|a| handlers::is_ours(&a)) {
-        // SAFETY: the kernel has just written there.
-        unsafe { write_action(old as u64, &before) };
+    // If only the old action could not be written, the new one is set nevertheless.
+    let refused = call.result < 0 && call.result != -(libc::EFAULT as isize);
+    if refused && wanted.is_some() {
+        handlers::set_wanted(signal, &before);
     }
+    // SAFETY: the kernel has written to `old`.
+    unsafe { hide(call, &before, are_known) };
+    if !handlers::are_in_kernel() {
+        // The library was taken out meanwhile, and may have missed what this call has set.
+        handlers::give_back(signal);
+    }
+}
+
+/// Shows the program its own old action where the kernel has returned ours; and, if the actions
+/// `are_known`, where it has returned the new one, because the library was being taken out.
+///
+/// # Safety
+/// `call` is a `rt_sigaction` of the program's that was made.
+unsafe fn hide(call: &Call, before: &Action, are_known: bool) {
+    let old = call.arguments[2] as u64;
+    if call.result != 0 || old == 0 {
+        return;
+    }
+    let Some(action) = read_action(old) else {
+        return;
+    };
+    let own = if action.handler == fault::handler as *const () as usize {
+        program::get_kernels()
+    } else if handlers::is_ours(&action) || are_known && action.handler != before.handler {
+        *before
+    } else {
+        return;
+    };
+    // SAFETY: the kernel has just written there.
+    unsafe { write_action(old, &own) };
 }
 
 /// `rt_sigprocmask`: sets the thread's mask, but never blocks SIGSEGV.
@@ -197,4 +239,87 @@ fn stack(call: &Call) {
         withdraw();
     }
     area::roll_back_in(at, len, BY_SIGNALS);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use sunder_guest::system;
+
+    const SIGNAL: usize = 50;
+    const ROUNDS: usize = 300;
+    const CHANGES: usize = 200;
+
+    extern "C" fn first() {}
+
+    extern "C" fn second() {}
+
+    /// Sets an action as the program does; returns the one before.
+    fn set(action: &Action) -> Action {
+        let mut old = Action::default();
+        let mut call = Call {
+            arguments: [
+                SIGNAL,
+                &raw const *action as usize,
+                &raw mut old as usize,
+                8,
+                0,
+                0,
+            ],
+            result: 0,
+            number: libc::SYS_rt_sigaction,
+        };
+        // SAFETY: both actions live until the call returns.
+        unsafe { instead(&mut call) };
+        assert_eq!(call.result, 0);
+        old
+    }
+
+    /// The tool was killed while it took the library out, so the program's threads run beside that.
+    #[test]
+    fn actions_set_while_the_library_is_taken_out_stay() {
+        crate::process::record();
+        let handlers = [
+            first as *const () as usize,
+            libc::SIG_DFL,
+            second as *const () as usize,
+            libc::SIG_IGN,
+        ];
+        let action = |change: usize| Action {
+            handler: handlers[change % handlers.len()],
+            ..Action::default()
+        };
+        let together = Barrier::new(2);
+        let mut wrong = Vec::new();
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                for _ in 0..ROUNDS {
+                    together.wait();
+                    handlers::take_out();
+                    together.wait();
+                }
+            });
+            let mut before = action(3);
+            set(&before);
+            for round in 0..ROUNDS {
+                handlers::put_in();
+                together.wait();
+                for change in 0..CHANGES + round % handlers.len() {
+                    let new = action(change);
+                    let old = set(&new).handler;
+                    if old != before.handler {
+                        wrong.push((round, change, old));
+                    }
+                    before = new;
+                }
+                together.wait();
+                let kernels = system::action(SIGNAL).map_or(usize::MAX, |a| a.handler);
+                if kernels != before.handler {
+                    wrong.push((round, usize::MAX, kernels));
+                }
+            }
+        });
+        assert!(wrong.is_empty(), "{wrong:x?}");
+    }
 }

@@ -33,7 +33,7 @@ impl Drop for NoSignals {
 
 /// The action of a signal, in the kernel's layout. `Default` is the default action.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Action {
     /// The handler's address, `SIG_DFL` or `SIG_IGN`.
     pub handler: usize,
