@@ -8,7 +8,7 @@ use crate::fatal;
 use crate::heap::{self, BLOCK_MOST, DIRECT_MOST, Heap};
 use crate::local::Away;
 use crate::site;
-use crate::span::Bin;
+use crate::span::{Bin, Span};
 use crate::table::Key;
 use crate::{config, huge, large, local, pool, shared};
 use core::ffi::{c_int, c_void};
@@ -459,12 +459,26 @@ mod inner {
             // heap.
             if (*span).fixed.owner == Heap::owner(heap) {
                 if (*span).give(block.cast()) {
-                    (*heap).settle(span);
+                    settle(heap, span);
                 }
             } else if (*span).fixed.capacity == 1 {
                 large::free(span);
             } else {
                 heap::give_remote(span, block.cast());
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Heap::settle`] of the calling thread's heap.
+    #[cold]
+    #[inline(never)]
+    unsafe fn settle(heap: *mut Heap, span: *mut Span) {
+        // SAFETY: by this function's contract.
+        unsafe {
+            if !Heap::is_settled(span) {
+                let _away = Away::begin(heap);
+                (*heap).settle(span);
             }
         }
     }

@@ -4,7 +4,6 @@
 
 use crate::arena::{self, SLICE};
 use crate::block::Block;
-use crate::local::Away;
 use crate::span::{Bin, Owner, Span};
 use crate::table::Table;
 use core::ptr::null_mut;
@@ -236,21 +235,25 @@ impl Heap {
         }
     }
 
-    /// Called after a block was freed in a span that is empty now or was full before.
+    /// Whether a span in which a block was freed, and which is empty now or was full before, stays
+    /// as it is.
+    ///
+    /// # Safety
+    /// The owner calls.
+    pub unsafe fn is_settled(span: *mut Span) -> bool {
+        // SAFETY: by this function's contract.
+        unsafe { !(*span).own.is_full() && Self::keeps(span) }
+    }
+
+    /// Called after a block was freed in a span that is empty now or was full before, unless that
+    /// [`Self::is_settled`].
     ///
     /// # Safety
     /// The owner calls; the span is this heap's.
-    #[cold]
-    #[inline(never)]
     pub unsafe fn settle(&mut self, span: *mut Span) {
         // SAFETY: by this function's contract.
         unsafe {
-            let is_full = (*span).own.is_full();
-            if !is_full && Self::keeps(span) {
-                return;
-            }
-            let _away = Away::begin(self);
-            if is_full {
+            if (*span).own.is_full() {
                 let closed = (*span).own.generation != self.generation;
                 if closed && (*span).own.used > 0 {
                     return;

@@ -6,11 +6,10 @@
 //! whose handler allocates, is refused and not left waiting for itself. Every caller has another way
 //! for that case.
 
-use crate::local::local;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use sunder_guest::system::{Reach, wait, wake};
+use sunder_guest::system::{Reach, thread_pointer, wait, wake};
 
 /// The locks, in the order in which a thread may take several. A handler may want a lock of a lower
 /// rank than the thread holds that it has interrupted; it is then refused if it would have to wait.
@@ -32,8 +31,8 @@ pub enum Rank {
 const RANKS: usize = Rank::Huge as usize + 1;
 
 const FREE: u64 = 0;
-/// A flag of a held lock: a thread may be waiting. The rest of the word is the address of the
-/// holder's [`local`] words, which is no other living thread's and the same in a forked child.
+/// A flag of a held lock: a thread may be waiting. The rest of the word is the holder's
+/// thread pointer, which is no other living thread's and the same in a forked child.
 const AWAITED: u64 = 1;
 /// How often a thread tries a held lock before it waits in the kernel.
 const SPINS: u32 = 100;
@@ -45,7 +44,7 @@ struct State(AtomicU64);
 static STATES: [State; RANKS] = [const { State(AtomicU64::new(FREE)) }; RANKS];
 
 fn own() -> u64 {
-    local() as u64
+    thread_pointer() as u64
 }
 
 const fn holder(state: u64) -> u64 {
