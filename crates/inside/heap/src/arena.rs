@@ -6,6 +6,7 @@
 //! allocates alternately does not fault its pages in each time. Memory beyond the limit is returned
 //! to the system.
 
+use crate::block;
 use crate::lock::{Guard, Lock, Rank};
 use crate::memory;
 use crate::span::{Owner, Span};
@@ -15,8 +16,8 @@ use sunder_guest::system;
 
 /// Size of a slice, the unit of spans, in bytes.
 pub const SLICE: usize = 64 << 10;
-/// Size of a segment, in bytes.
-pub const SEGMENT: usize = 4 << 20;
+/// Size of a segment, in bytes. Its first slice has its header.
+pub const SEGMENT: usize = block::SEGMENT;
 const SLICES: usize = SEGMENT / SLICE;
 /// Address space to reserve, in bytes; less if the process has a limit.
 const MOST: usize = 1 << 40;

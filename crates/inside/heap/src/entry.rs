@@ -9,7 +9,7 @@ use crate::heap::{self, BLOCK_MOST, DIRECT_MOST, Heap};
 use crate::local::Away;
 use crate::site;
 use crate::span::{Bin, Span};
-use crate::table::Key;
+use crate::table::{self, Key, PADDED};
 use crate::{config, huge, large, local, pool, shared};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
@@ -171,10 +171,7 @@ unsafe fn bucket_bin(
     align: usize,
     caller: Caller,
 ) -> Option<*mut Bin> {
-    /// Represents all call sites that are listed.
-    const LISTED: CallSite = CallSite(u64::MAX);
-    /// A bit of the key that marks padded objects.
-    const PADDED: u64 = 1 << 63;
+    const LISTED: CallSite = CallSite(table::LISTED);
     let placement = Placement {
         policy: config::policy(),
         padded: if config::pads() { &[LISTED] } else { &[] },
@@ -260,7 +257,19 @@ mod inner {
         if !block.is_null() {
             return block.cast();
         }
-        aligned(size, LEAST_ALIGN, Caller { sp, bp })
+        slow_malloc(size, LEAST_ALIGN, sp, bp)
+    }
+
+    /// The fast path jumps here and so needs no stack frame, also below.
+    #[cold]
+    #[inline(never)]
+    extern "C-unwind" fn slow_malloc(
+        size: usize,
+        align: usize,
+        sp: *const u64,
+        bp: u64,
+    ) -> *mut c_void {
+        aligned(size, align, Caller { sp, bp })
     }
 
     #[inline]
@@ -282,7 +291,18 @@ mod inner {
         if !block.is_null() {
             return block.cast();
         }
-        let block = aligned(size, LEAST_ALIGN, Caller { sp, bp });
+        slow_new(size, LEAST_ALIGN, sp, bp)
+    }
+
+    #[cold]
+    #[inline(never)]
+    extern "C-unwind" fn slow_new(
+        size: usize,
+        align: usize,
+        sp: *const u64,
+        bp: u64,
+    ) -> *mut c_void {
+        let block = aligned(size, align, Caller { sp, bp });
         if block.is_null() {
             return new_failed(size);
         }

@@ -160,8 +160,9 @@ impl Heap {
                 if !block.is_null() {
                     return block;
                 }
+                (*span).check_first();
                 (*span).collect();
-                if (*span).own.free.is_null() {
+                if Block::is_end((*span).own.free) {
                     if (*span).own.carved < (*span).fixed.capacity {
                         (*span).carve();
                     } else if (*span).mark_full() {

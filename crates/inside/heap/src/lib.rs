@@ -10,6 +10,8 @@
 //! - [`pool`] keeps the heaps of threads that have ended for new ones.
 //! - [`lock`] has the locks behind which threads share what is no thread's own, and [`fork`] makes it
 //!   good in children.
+//! - [`fatal`] ends a program that has damaged the heap, with a sentence; [`code`] says for it where a
+//!   call lies.
 //! - [`start`] is the constructor, and [`config`] has the settings that it reads.
 //! - [`site`] finds the call site of an allocation, under policies that need it.
 //!
@@ -27,6 +29,7 @@
 
 mod arena;
 mod block;
+mod code;
 mod config;
 mod entry;
 mod fatal;

@@ -12,13 +12,13 @@
 //! frame pointer SAVED bytes below it (0: not saved, still in its register). So only these
 //! wrappers' frames are ever walked, each by one addition and one load.
 
+use crate::code;
 use crate::lock::{Lock, Rank};
 use crate::memory;
 use core::ffi::c_void;
-use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sunder_guest::allocator::Caller;
-use sunder_guest::{maps, system};
+use sunder_guest::system;
 
 /// The return address of a call of an allocation function.
 #[inline]
@@ -313,7 +313,8 @@ fn look_up(parent: u16, address: u64) -> Option<u16> {
     let mut beyond = NO_OBJECT;
     let object = slot.unwrap_or(&mut beyond);
     if object.link_map != key {
-        object.len = path_of(address - 1, &mut object.path);
+        let place = code::find(address - 1, &mut object.path);
+        object.len = place.map_or(0, |(_, path)| path.len());
         object.link_map = key;
         let path = object.path.get(..object.len).unwrap_or_default();
         object.listed = calls().iter().any(|call| call.file == path);
@@ -333,31 +334,16 @@ fn hexadecimal(text: &[u8]) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
 }
 
-/// The path of the file that is mapped at `address`. Returns its length, 0 if it is not known.
-fn path_of(address: u64, path: &mut [u8; 256]) -> usize {
-    let Some(fd) = maps::open(maps::OF_PROCESS) else {
-        return 0;
-    };
-    let mut result = 0;
-    maps::stream(fd, &mut [0; 1024], |mapping| {
-        if !mapping.contains(address as usize) {
-            return ControlFlow::Continue(());
-        }
-        if mapping.is_of_file() {
-            for (to, from) in path.iter_mut().zip(mapping.name) {
-                *to = *from;
-            }
-            result = mapping.name.len().min(path.len());
-        }
-        ControlFlow::Break(())
-    });
-    system::close(fd);
-    result
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn offsets_are_hexadecimal() {
+        assert_eq!(hexadecimal(b"0x1f"), Some(31));
+        assert_eq!(hexadecimal(b"ff"), Some(255));
+        assert_eq!(hexadecimal(b"g"), None);
+    }
 
     #[test]
     fn lines_with_the_same_beginning_share_their_calls() {
@@ -396,16 +382,5 @@ mod tests {
             saved: 16,
         };
         assert_eq!((calls[2].rule, calls[1].rule), (Some(rule), None));
-    }
-
-    #[test]
-    fn the_file_of_a_function_is_found() {
-        let mut path = [0; 256];
-        let here = the_file_of_a_function_is_found as *const () as u64;
-        let length = path_of(here, &mut path);
-        let own = std::env::current_exe().expect("the path of the executable is known");
-        assert_eq!(&path[..length], own.as_os_str().as_encoded_bytes());
-        assert_eq!(path_of(&raw const path as u64, &mut [0; 256]), 0);
-        assert_eq!(hexadecimal(b"0x1f"), Some(31));
     }
 }

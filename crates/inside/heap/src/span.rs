@@ -7,7 +7,7 @@
 //! leaves its bin and has [`FULL`] in `remote`: the thread that pushes the first block there adds
 //! the span to the heap's `returned` list. What a heap is, only [`crate::heap`] knows.
 
-use crate::block::{Block, seal};
+use crate::block::{Block, end_of};
 use crate::fatal;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -41,6 +41,7 @@ pub struct Fixed {
 /// The fields that only the owner uses.
 #[repr(C, align(64))]
 pub struct Own {
+    /// The first free block; [`Block::is_end`] if there is none.
     pub free: *mut Block,
     /// The number of allocated blocks, as far as the owner knows.
     pub used: u32,
@@ -124,6 +125,7 @@ impl Span {
     /// Sets up a span of `slices` slices at `start` with blocks of `block` bytes.
     pub fn set(&mut self, owner: *mut Owner, start: usize, slices: u32, block: usize, room: usize) {
         *self = Self::NONE;
+        self.own.free = end_of(start);
         let capacity = (room / block.max(1)).max(1);
         self.fixed = Fixed {
             owner,
@@ -146,22 +148,39 @@ impl Span {
             && (offset as u64).wrapping_mul(self.fixed.inverse) < self.fixed.inverse
     }
 
-    /// Takes a free block from the owner's list; null if it is empty.
+    /// Takes a free block from the owner's list; null if it is empty, or if
+    /// [`Self::check_first`] would end the program. The fast paths call nothing.
     ///
     /// # Safety
     /// The caller owns the span.
     #[inline(always)]
     pub unsafe fn take(&mut self) -> *mut Block {
         let block = self.own.free;
-        if !block.is_null() {
-            // SAFETY: free blocks belong to the span and are linked by it.
-            unsafe {
-                self.own.free = (*block).next;
-                (*block).seal = 0;
-            }
-            self.own.used += 1;
+        if Block::is_end(block) {
+            return null_mut();
         }
+        // SAFETY: free blocks belong to the span and are linked by it.
+        unsafe {
+            if !Block::is_whole(block) {
+                return null_mut();
+            }
+            self.own.free = Block::next(block);
+            Block::open(block);
+        }
+        self.own.used += 1;
         block
+    }
+
+    /// Ends the program if the first free block is not as the heap has left it.
+    ///
+    /// # Safety
+    /// The caller owns the span.
+    pub unsafe fn check_first(&self) {
+        let block = self.own.free;
+        // SAFETY: free blocks belong to the span and are linked by it.
+        if !Block::is_end(block) && unsafe { !Block::is_whole(block) } {
+            report_overwritten(block, self);
+        }
     }
 
     /// Frees a block; returns whether [`crate::heap::Heap::settle`] must be called.
@@ -170,15 +189,13 @@ impl Span {
     /// The caller owns the span, and `block` is one of its blocks.
     #[inline(always)]
     pub unsafe fn give(&mut self, block: *mut Block) -> bool {
-        let sealed = seal(block);
         // SAFETY: the program frees the block, which belongs to the span from here on.
         unsafe {
-            if (*block).seal == sealed {
-                fatal::double_free(block as usize);
+            if Block::may_be_free(block) {
+                double_free(block, self);
                 return false;
             }
-            (*block).next = self.own.free;
-            (*block).seal = sealed;
+            Block::link(block, self.own.free);
         }
         self.own.free = block;
         self.own.used = self.own.used.wrapping_sub(1);
@@ -196,10 +213,7 @@ impl Span {
         for i in (0..wanted).rev() {
             let block = (first + i * self.fixed.block) as *mut Block;
             // SAFETY: memory of the span that was never allocated.
-            unsafe {
-                (*block).next = self.own.free;
-                (*block).seal = seal(block);
-            }
+            unsafe { Block::link(block, self.own.free) };
             self.own.free = block;
         }
         self.own.carved += wanted as u32;
@@ -214,11 +228,14 @@ impl Span {
             return;
         }
         let mut block = self.shared.remote.swap(0, Ordering::Acquire) as *mut Block;
-        while !block.is_null() {
+        while !Block::is_end(block) {
             // SAFETY: blocks in the list are free and sealed, and belong to the owner from here on.
             unsafe {
-                let next = (*block).next;
-                (*block).next = self.own.free;
+                if !Block::is_whole(block) {
+                    report_overwritten(block, self);
+                }
+                let next = Block::next(block);
+                Block::link(block, self.own.free);
                 self.own.free = block;
                 block = next;
             }
@@ -252,14 +269,22 @@ impl Span {
         // SAFETY: the span lives while one of its blocks is allocated, which this one is until the
         // exchange succeeds; nothing of it is used after that.
         unsafe {
-            if (*block).seal == seal(block) {
-                fatal::abort(b"double free", block as usize);
+            if Block::may_be_free(block) {
+                double_free(block, span);
+                return false;
             }
-            (*block).seal = seal(block);
             let remote = &raw const (*span).shared.remote;
             let mut old = (*remote).load(Ordering::Relaxed);
             loop {
-                (*block).next = (old & !FULL) as *mut Block;
+                let rest = (old & !FULL) as *mut Block;
+                Block::link(
+                    block,
+                    if rest.is_null() {
+                        end_of(block as usize)
+                    } else {
+                        rest
+                    },
+                );
                 match (*remote).compare_exchange_weak(
                     old,
                     block as usize,
@@ -274,6 +299,49 @@ impl Span {
     }
 }
 
+/// Ends the program because of a block of a live span.
+fn abort(what: &[u8], block: *const Block, span: *const Span) -> ! {
+    // SAFETY: bins live as long as their heap, whose memory is never unmapped. The owner may change
+    // these words, but the program ends.
+    let (size, site) = unsafe {
+        let bin = (&raw const (*span).own.bin).read_volatile();
+        let site = if bin.is_null() { 0 } else { (*bin).site };
+        ((*span).fixed.block, site)
+    };
+    fatal::abort_of(what, block as usize, size, site)
+}
+
+extern "C" fn report_double_free(block: *mut Block, span: *const Span) {
+    // SAFETY: the program has passed a block of the span to be freed.
+    unsafe {
+        if Block::is_whole(block) {
+            abort(b"double free", block, span);
+        }
+        // The program's data look like a seal.
+        Block::open(block);
+        free_again(block);
+    }
+}
+
+/// Calls `free`. If the compiler saw that, it would leave out what was just stored in the block.
+#[unsafe(naked)]
+unsafe extern "C" fn free_again(block: *mut Block) {
+    core::arch::naked_asm!("jmp qword ptr [rip + free@GOTPCREL]")
+}
+
+fn report_overwritten(block: *const Block, span: *const Span) -> ! {
+    abort(
+        b"the program wrote to memory that it had freed",
+        block,
+        span,
+    )
+}
+
+fatal::jumps! {
+    /// Reports that `block` of `span` was freed before, and aborts; or frees it if it was not.
+    double_free(block: *mut Block, span: *const Span) => report_double_free;
+}
+
 /// The spans for one size (or one size and call site) of one heap.
 #[repr(C)]
 pub struct Bin {
@@ -281,6 +349,8 @@ pub struct Bin {
     pub first: *mut Span,
     /// Size of a block, in bytes.
     pub block: usize,
+    /// The return address of the calls that allocate here; 0 if calls are not distinguished.
+    pub site: u64,
     /// The range of indices of [`crate::heap::Heap::direct`] that point to this bin: from, to.
     pub direct: (u16, u16),
 }
@@ -290,6 +360,7 @@ impl Bin {
     pub const EMPTY: Self = Self {
         first: null_mut(),
         block: 0,
+        site: 0,
         direct: (0, 0),
     };
 

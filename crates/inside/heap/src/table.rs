@@ -14,6 +14,21 @@ pub struct Key {
     pub size: u64,
 }
 
+/// A bit of [`Key::site`] that marks padded objects.
+pub const PADDED: u64 = 1 << 63;
+/// Represents all call sites that are listed to be padded.
+pub const LISTED: u64 = u64::MAX;
+
+impl Key {
+    /// The return address of the one call that it stands for; 0 if there is none.
+    const fn call_site(self) -> u64 {
+        if self.site == LISTED {
+            return 0;
+        }
+        self.site & !PADDED
+    }
+}
+
 #[repr(C)]
 struct Entry {
     key: Key,
@@ -62,6 +77,7 @@ impl Table {
         unsafe {
             *bin = Bin {
                 block,
+                site: key.call_site(),
                 ..Bin::EMPTY
             };
             *self.entry(key) = Entry { key, bin };

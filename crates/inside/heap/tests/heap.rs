@@ -29,6 +29,10 @@ fn misuse_ends_the_program_with_one_line() {
         ("inside-large", "invalid pointer"),
         ("stack", "invalid pointer"),
         ("usable", "invalid pointer"),
+        ("write", "had freed: 0x"),
+        ("write-byte", "had freed: 0x"),
+        ("write-second", "had freed: 0x"),
+        ("write-remote", "had freed: 0x"),
     ];
     for (case, line) in cases {
         let output = preloaded(Command::new(&program).arg(case), "hoard")
@@ -46,6 +50,48 @@ fn misuse_ends_the_program_with_one_line() {
             "{case}: {text}"
         );
         assert_eq!(text.lines().count(), 1, "{case}: {text}");
+    }
+}
+
+/// The sentence names the line that allocated the block, under a policy that knows it.
+#[test]
+fn the_call_that_allocated_a_damaged_block_is_named() {
+    let program = compiled("gcc", "misuse.c", &["-O0", "-w", "-g"]);
+    let source = std::fs::read_to_string("tests/programs/misuse.c").expect("readable");
+    let allocated = source
+        .lines()
+        .position(|line| line.contains("return malloc(40)"));
+    let line = allocated.expect("the program allocates") + 1;
+    for policy in ["call-site", "sized-call-site"] {
+        for case in ["write", "write-remote", "double", "double-remote"] {
+            let output = preloaded(Command::new(&program).arg(case), policy)
+                .output()
+                .expect("runs");
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            let (before, file) = text.trim_end().split_once(" in ").unwrap_or_default();
+            let (_, address) = before.rsplit_once(' ').unwrap_or_default();
+            let address = u64::from_str_radix(address.trim_start_matches("0x"), 16);
+            assert_eq!(file, program.display().to_string(), "{case}: {text}");
+            let call = address.expect("hexadecimal") - 1;
+            let place = Command::new("addr2line")
+                .args(["-e", file, &format!("{call:x}")])
+                .output()
+                .expect("it is installed with the compiler");
+            let place = String::from_utf8_lossy(&place.stdout);
+            assert!(
+                place.trim_end().ends_with(&format!(":{line}")),
+                "{text}{place}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_does_no_harm_is_let_pass() {
+    let program = compiled("gcc", "misuse.c", &["-O0", "-w"]);
+    for case in ["write-behind", "looks-free"] {
+        let output = run(preloaded(Command::new(&program).arg(case), "hoard"));
+        assert!(output.stderr.is_empty(), "{case}");
     }
 }
 
