@@ -24,9 +24,15 @@ pub fn set_secret(secret: usize) {
     SECRET.store(secret, Ordering::Relaxed);
 }
 
-#[inline(always)]
-fn secret() -> usize {
-    SECRET.load(Ordering::Relaxed)
+/// What seals are made of. A section reads it once, since the compiler would read it each time.
+#[derive(Clone, Copy)]
+pub struct Secret(usize);
+
+impl Secret {
+    #[inline(always)]
+    pub fn get() -> Self {
+        Self(SECRET.load(Ordering::Relaxed))
+    }
 }
 
 /// The end of a list of blocks in the segment that has this address.
@@ -57,9 +63,9 @@ impl Block {
     /// # Safety
     /// As [`Self::next`].
     #[inline(always)]
-    pub unsafe fn is_whole(block: *mut Self) -> bool {
+    pub unsafe fn is_whole(block: *mut Self, secret: Secret) -> bool {
         // SAFETY: by this function's contract.
-        unsafe { (*block).next as usize ^ (*block).seal == secret() }
+        unsafe { (*block).next as usize ^ (*block).seal == secret.0 }
     }
 
     /// Whether a block is free. A program's data look so with the probability of 2^-42. Of the
@@ -69,9 +75,9 @@ impl Block {
     /// # Safety
     /// As [`Self::next`].
     #[inline(always)]
-    pub unsafe fn may_be_free(block: *mut Self) -> bool {
+    pub unsafe fn may_be_free(block: *mut Self, secret: Secret) -> bool {
         // SAFETY: by this function's contract.
-        unsafe { (*block).seal ^ secret() ^ (block as usize) < SEGMENT }
+        unsafe { (*block).seal ^ secret.0 ^ (block as usize) < SEGMENT }
     }
 
     /// Puts a free block before another of its segment, or before the end, and seals it.
@@ -79,11 +85,11 @@ impl Block {
     /// # Safety
     /// `block` is writable and the heap's own.
     #[inline(always)]
-    pub unsafe fn link(block: *mut Self, next: *mut Self) {
+    pub unsafe fn link(block: *mut Self, next: *mut Self, secret: Secret) {
         // SAFETY: by this function's contract.
         unsafe {
             (*block).next = next;
-            (*block).seal = next as usize ^ secret();
+            (*block).seal = next as usize ^ secret.0;
         }
     }
 

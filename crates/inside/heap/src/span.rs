@@ -7,7 +7,7 @@
 //! leaves its bin and has [`FULL`] in `remote`: the thread that pushes the first block there adds
 //! the span to the heap's `returned` list. What a heap is, only [`crate::heap`] knows.
 
-use crate::block::{Block, end_of};
+use crate::block::{Block, Secret, end_of};
 use crate::fatal;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -161,7 +161,7 @@ impl Span {
         }
         // SAFETY: free blocks belong to the span and are linked by it.
         unsafe {
-            if !Block::is_whole(block) {
+            if !Block::is_whole(block, Secret::get()) {
                 return null_mut();
             }
             self.own.free = Block::next(block);
@@ -178,7 +178,7 @@ impl Span {
     pub unsafe fn check_first(&self) {
         let block = self.own.free;
         // SAFETY: free blocks belong to the span and are linked by it.
-        if !Block::is_end(block) && unsafe { !Block::is_whole(block) } {
+        if !Block::is_end(block) && unsafe { !Block::is_whole(block, Secret::get()) } {
             report_overwritten(block, self);
         }
     }
@@ -189,13 +189,14 @@ impl Span {
     /// The caller owns the span, and `block` is one of its blocks.
     #[inline(always)]
     pub unsafe fn give(&mut self, block: *mut Block) -> bool {
+        let secret = Secret::get();
         // SAFETY: the program frees the block, which belongs to the span from here on.
         unsafe {
-            if Block::may_be_free(block) {
+            if Block::may_be_free(block, secret) {
                 double_free(block, self);
                 return false;
             }
-            Block::link(block, self.own.free);
+            Block::link(block, self.own.free, secret);
         }
         self.own.free = block;
         self.own.used = self.own.used.wrapping_sub(1);
@@ -209,11 +210,12 @@ impl Span {
     pub unsafe fn carve(&mut self) {
         let room = (self.fixed.capacity - self.own.carved) as usize;
         let wanted = (CARVED / self.fixed.block).max(1).min(room);
+        let secret = Secret::get();
         let first = self.fixed.start + self.own.carved as usize * self.fixed.block;
         for i in (0..wanted).rev() {
             let block = (first + i * self.fixed.block) as *mut Block;
             // SAFETY: memory of the span that was never allocated.
-            unsafe { Block::link(block, self.own.free) };
+            unsafe { Block::link(block, self.own.free, secret) };
             self.own.free = block;
         }
         self.own.carved += wanted as u32;
@@ -228,14 +230,15 @@ impl Span {
             return;
         }
         let mut block = self.shared.remote.swap(0, Ordering::Acquire) as *mut Block;
+        let secret = Secret::get();
         while !Block::is_end(block) {
             // SAFETY: blocks in the list are free and sealed, and belong to the owner from here on.
             unsafe {
-                if !Block::is_whole(block) {
+                if !Block::is_whole(block, secret) {
                     report_overwritten(block, self);
                 }
                 let next = Block::next(block);
-                Block::link(block, self.own.free);
+                Block::link(block, self.own.free, secret);
                 self.own.free = block;
                 block = next;
             }
@@ -266,25 +269,22 @@ impl Span {
     /// `block` is a block of `span`, and the program frees it.
     #[inline(always)]
     pub unsafe fn push_remote(span: *mut Self, block: *mut Block) -> bool {
+        let secret = Secret::get();
         // SAFETY: the span lives while one of its blocks is allocated, which this one is until the
         // exchange succeeds; nothing of it is used after that.
         unsafe {
-            if Block::may_be_free(block) {
+            if Block::may_be_free(block, secret) {
                 double_free(block, span);
                 return false;
             }
             let remote = &raw const (*span).shared.remote;
             let mut old = (*remote).load(Ordering::Relaxed);
             loop {
-                let rest = (old & !FULL) as *mut Block;
-                Block::link(
-                    block,
-                    if rest.is_null() {
-                        end_of(block as usize)
-                    } else {
-                        rest
-                    },
-                );
+                let mut rest = (old & !FULL) as *mut Block;
+                if rest.is_null() {
+                    rest = end_of(block as usize);
+                }
+                Block::link(block, rest, secret);
                 match (*remote).compare_exchange_weak(
                     old,
                     block as usize,
@@ -314,7 +314,7 @@ fn abort(what: &[u8], block: *const Block, span: *const Span) -> ! {
 extern "C" fn report_double_free(block: *mut Block, span: *const Span) {
     // SAFETY: the program has passed a block of the span to be freed.
     unsafe {
-        if Block::is_whole(block) {
+        if Block::is_whole(block, Secret::get()) {
             abort(b"double free", block, span);
         }
         // The program's data look like a seal.
