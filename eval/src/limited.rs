@@ -2,13 +2,13 @@
 //! that prove something by many runs; the duration of a run does not count here.
 
 use anyhow::{Context, Result};
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use sunder_mishaps::{end, processes};
 
 /// The result of one run.
 #[derive(Debug)]
@@ -124,13 +124,6 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     }
 }
 
-/// Kills all processes of the group.
-pub fn end(group: i32) {
-    // SAFETY: takes integers. The group is one that we made, and it still has a process: one that
-    // we have not waited for, or one that was just listed.
-    unsafe { libc::kill(-group, libc::SIGKILL) };
-}
-
 /// Whether the group still has processes a second after its first one has ended: those that die
 /// with it take a moment.
 fn outlived(group: i32) -> bool {
@@ -142,41 +135,6 @@ fn outlived(group: i32) -> bool {
         std::thread::sleep(Duration::from_millis(10));
     }
     true
-}
-
-/// The live processes of a group, a line for each of their threads.
-fn processes(group: i32) -> String {
-    let mut all = String::new();
-    let Ok(folder) = fs::read_dir("/proc") else {
-        return all;
-    };
-    for process in folder.flatten().map(|entry| entry.path()) {
-        // After the name, which may contain any byte: state, parent, group.
-        let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
-        let mut fields = stat.rsplit(')').next().unwrap_or_default().split(' ');
-        let state = fields.nth(1).unwrap_or_default();
-        let own = fields.nth(1).and_then(|field| field.parse().ok());
-        if own != Some(group) || matches!(state, "Z" | "X") {
-            continue;
-        }
-        for thread in fs::read_dir(process.join("task")).into_iter().flatten() {
-            let Ok(thread) = thread else { continue };
-            let read = |name: &str| {
-                let text = fs::read_to_string(thread.path().join(name));
-                text.unwrap_or_default().trim().to_owned()
-            };
-            let _ = writeln!(
-                all,
-                "{} {} state {} waits in {} call {}",
-                thread.path().display(),
-                read("comm"),
-                state,
-                read("wchan"),
-                read("syscall")
-            );
-        }
-    }
-    all
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod inside;
 mod isolate_sampling;
 mod limited;
 mod measure;
+mod mishaps;
 mod options;
 mod overhead;
 mod programs;
@@ -91,6 +92,10 @@ enum Command {
     Stress,
     /// Random pages of workloads and real programs moved at random under `sunder repair`
     Chaos,
+    /// The tool is killed at any instant: the program ends as natively, and nothing is left behind
+    Kills(mishaps::What),
+    /// The tool's system calls fail, or memory, descriptors, space or /proc are missing
+    Faults(mishaps::What),
     /// The live heap beside others on the usual allocator loops
     Heap,
     /// How long this workspace takes to build and to test in an empty folder; 3 runs if not
@@ -128,6 +133,8 @@ fn main() -> Result<()> {
         Command::IsolateSampling => isolate_sampling::run(&options),
         Command::Real => real::run(&options),
         Command::Replay => replay::run(&options),
+        Command::Kills(what) => mishaps::run(mishaps::Kind::Kills, &what, &options),
+        Command::Faults(what) => mishaps::run(mishaps::Kind::Faults, &what, &options),
         Command::Heap => heap::run(&options),
         Command::Repair { seconds } => remedy::run(&options, seconds),
         Command::RepairProgress { threads } => {

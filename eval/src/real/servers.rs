@@ -1,7 +1,6 @@
 //! Servers under a bounded load over the loopback interface: started alone, under a command, or
 //! alone with `attach` observing; stopped as their manuals say.
 
-use crate::limited;
 use crate::measure::{Measurement, hash};
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsString;
@@ -164,7 +163,7 @@ impl Watchdog {
         let (done, finished) = channel::<()>();
         let watching = std::thread::spawn(move || {
             if finished.recv_timeout(HANGS) == Err(RecvTimeoutError::Timeout) {
-                limited::end(group);
+                sunder_mishaps::end(group);
             }
         });
         Self(Some((done, watching)))

@@ -405,3 +405,43 @@ fn what_cannot_be_emulated_is_said_in_a_sentence() {
         assert!(said.contains("name its interpreter"), "{said}");
     }
 }
+
+/// The emulator does not begin without our plugin, so it must be able to load it when Sunder has been
+/// killed meanwhile; and the program must not see by which descriptor it came. Here the emulator is
+/// a script that kills Sunder before it goes on as the emulator.
+#[test]
+fn a_program_begins_though_sunder_was_killed_before_the_emulator_did() {
+    if !emulator() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = std::env::var("PATH").expect("there is a path");
+    let script = folder.path().join("qemu-x86_64");
+    let text = format!("#!/bin/sh\nkill -9 $PPID\nPATH='{path}' exec qemu-x86_64 \"$@\"\n");
+    std::fs::write(&script, text).expect("a file of ours");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, executable).expect("a file of ours");
+    // The recorder's own descriptor has such a number, so that it is not in the program's way.
+    let list = [
+        "/bin/sh",
+        "-c",
+        "ls /proc/self/fd/ | grep -v '....'; exit 3",
+    ];
+    let alone = Plain::new(list[0]).args(&list[1..]).output();
+    let alone = alone.expect("it runs").stdout;
+    let mut killed = crate::support::plain_sunder();
+    killed
+        .args(["trace", "--via", "emulated", "-o"])
+        .arg(folder.path().join("trace"))
+        .arg("--")
+        .args(list)
+        .env("PATH", format!("{}:{path}", folder.path().display()));
+    // Its end of the pipe is open until the program ends.
+    let seen = killed.output().expect("it runs");
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&seen.status),
+        Some(libc::SIGKILL)
+    );
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(text(&seen.stdout), text(&alone), "{}", text(&seen.stderr));
+}

@@ -13,8 +13,9 @@ use sunder_trace::slot::{Slot, Sync};
 /// The variable with the trace file's path, which must be absolute.
 const VARIABLE: &str = "SUNDER_TRACE";
 
-/// Called when the emulator loads the plugin. The plugin's one argument, `skip=N`, is the number of
-/// the emulator's own arguments before the program's.
+/// Called when the emulator loads the plugin. The plugin's arguments are `skip=N`, the number of the
+/// emulator's own arguments before the program's, and `from=N`, the descriptor of the plugin's file,
+/// which the program must not see.
 ///
 /// # Safety
 /// Called only by the emulator.
@@ -25,17 +26,23 @@ pub unsafe extern "C" fn qemu_plugin_install(
     count: c_int,
     arguments: *const *const c_char,
 ) -> c_int {
+    // SAFETY: the emulator passes valid pointers, by its interface.
+    let (is_ours, skip, from) = unsafe {
+        (
+            CStr::from_ptr((*info).target) == c"x86_64",
+            number("skip=", count, arguments),
+            number("from=", count, arguments),
+        )
+    };
+    if let Some(from) = from {
+        // SAFETY: takes an integer. The descriptor was made for the emulator, which has opened the
+        // file by now.
+        unsafe { libc::close(from) };
+    }
     let Some(emulator) = api::functions() else {
         return 0;
     };
-    // SAFETY: the emulator passes valid pointers, by its interface.
-    let (is_ours, skip) = unsafe {
-        (
-            CStr::from_ptr((*info).target) == c"x86_64",
-            skip(count, arguments),
-        )
-    };
-    if !is_ours || !begin(skip) {
+    if !is_ours || !begin(skip.and_then(|n| n.try_into().ok()).unwrap_or(0)) {
         return 0;
     }
     // SAFETY: the handler is a function without arguments.
@@ -49,18 +56,20 @@ pub unsafe extern "C" fn qemu_plugin_install(
     0
 }
 
-unsafe fn skip(count: c_int, arguments: *const *const c_char) -> usize {
+/// The number after this name among the plugin's arguments.
+///
+/// # Safety
+/// `arguments` is null or points to `count` strings.
+unsafe fn number(name: &str, count: c_int, arguments: *const *const c_char) -> Option<c_int> {
     let count = usize::try_from(count).unwrap_or(0);
     if arguments.is_null() {
-        return 0;
+        return None;
     }
-    // SAFETY: the emulator passes so many strings, by its interface.
+    // SAFETY: the caller vouches for it.
     let arguments = unsafe { core::slice::from_raw_parts(arguments, count) };
-    // SAFETY: the emulator passes C strings, by its interface.
+    // SAFETY: as above.
     let mut texts = arguments.iter().map(|&a| unsafe { CStr::from_ptr(a) });
-    texts
-        .find_map(|text| text.to_str().ok()?.strip_prefix("skip=")?.parse().ok())
-        .unwrap_or(0)
+    texts.find_map(|text| text.to_str().ok()?.strip_prefix(name)?.parse().ok())
 }
 
 /// Begins to record; returns whether that worked.

@@ -6,6 +6,7 @@
 //! any process.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::FdFlags;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -116,6 +117,16 @@ impl MemoryFile {
     /// The path by which another process of the same user can open the file.
     pub fn path(&self) -> PathBuf {
         self.path_in(std::process::id())
+    }
+
+    /// The path by which a program that this process starts from now on can open the file, also if
+    /// this process is gone by then. The program inherits the descriptor and has to close it.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn handed_down(&self) -> io::Result<PathBuf> {
+        rustix::io::fcntl_setfd(&self.file, FdFlags::empty())?;
+        Ok(format!("/proc/self/fd/{}", self.descriptor()).into())
     }
 
     /// As [`Self::path`], for a process that holds all our descriptors under the same numbers.

@@ -54,7 +54,10 @@ impl Emulated {
     }
 
     /// How to start the program `name` with these arguments.
-    pub fn launch(&self, name: &OsStr, arguments: &[OsString]) -> Launch {
+    ///
+    /// # Errors
+    /// If the plugin can't be handed down.
+    pub fn launch(&self, name: &OsStr, arguments: &[OsString]) -> Result<Launch> {
         // The program gets the name by which it was called, and its environment does not show
         // ours.
         let mut all: Vec<OsString> = vec!["-0".into(), name.into()];
@@ -69,11 +72,13 @@ impl Emulated {
         }
         all.extend(["-U", "SUNDER_TRACE", "-plugin"].map(OsString::from));
         let skip = all.len() + 2;
-        let plugin = self.plugin.path();
-        all.push(format!("{},skip={skip}", plugin.display()).into());
+        // Without its plugin the emulator does not begin, so the file must outlive us.
+        let plugin = self.plugin.handed_down()?;
+        let descriptor = self.plugin.descriptor();
+        all.push(format!("{},skip={skip},from={descriptor}", plugin.display()).into());
         all.push(self.program.clone().into());
         all.extend_from_slice(arguments);
-        Launch::new(self.emulator.clone()).arguments(all)
+        Ok(Launch::new(self.emulator.clone()).arguments(all))
     }
 }
 

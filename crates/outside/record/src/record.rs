@@ -74,12 +74,12 @@ pub fn record(
         Via::Auto | Via::Emulated if !emulated::is_executable(name) => None,
         Via::Auto | Via::Emulated => Some(Emulated::new(name)?),
     };
-    let (file, path) = create(&options.output)?;
-    let signals = Signals::hold();
     let launch = match &emulated {
         None => Launch::new(name.clone()).arguments(arguments.to_vec()),
-        Some(emulated) => emulated.launch(name, arguments),
+        Some(emulated) => emulated.launch(name, arguments)?,
     };
+    let (file, path) = create(&options.output)?;
+    let signals = Signals::hold();
     let launch = launch.environment("SUNDER_TRACE", Some(path.clone().into_os_string()));
     let started = launch.prepare().and_then(|prepared| {
         let pid = prepared.pid();

@@ -14,9 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use sunder_access::{ProcessId, ThreadId};
+use sunder_observe::proc::{self, Folder};
 
 const GET_MASK: u32 = 0x420a;
 const SET_MASK: u32 = 0x420b;
+/// What a stop at the beginning or end of a kernel call has in place of a signal.
+const CALL: i32 = libc::SIGTRAP | 0x80;
 /// How long we wait for a thread to stop. A thread that waits for a child of `vfork` does not stop
 /// before that child has ended or executed a program.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -60,7 +64,10 @@ pub enum Stop {
 /// The kernel's error.
 pub(crate) fn request(what: u32, thread: i32, address: usize, data: usize) -> io::Result<()> {
     #[cfg(test)]
-    mortal::step();
+    {
+        mortal::step();
+        mortal::refuse()?;
+    }
     // SAFETY: the callers pass the address and data that the request needs.
     let result = unsafe { libc::ptrace(what, thread, address, data) };
     if result < 0 {
@@ -85,7 +92,8 @@ impl Stopped {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(Stop::NotNow),
             Err(error) => return Err(error),
         }
-        // If this fails the thread is about to end; its end is waited for below.
+        // If this fails the thread is about to end, and its end is waited for below; or it is asked
+        // again by `sweep`.
         let _ = request(libc::PTRACE_INTERRUPT, thread, 0, 0);
         let Some(status) = stops(thread) else {
             keep(thread);
@@ -264,7 +272,8 @@ fn stops(thread: i32) -> Option<i32> {
         if !is_by_us(status) || !has_fault(thread) {
             break;
         }
-        // If one of these requests fails the thread has been killed.
+        // If one of these requests fails the thread has been killed, or stays stopped until `sweep`
+        // finds it so.
         let _ = request(libc::PTRACE_CONT, thread, 0, 0);
         status = wait(thread)?;
         if !libc::WIFSTOPPED(status) || status >> 16 != 0 {
@@ -288,7 +297,6 @@ fn is_by_us(status: i32) -> bool {
 /// The signal that was about to be delivered when a thread stopped with this wait status; 0 if the
 /// stop has another reason, such as the beginning or end of a kernel call.
 const fn signal_of(status: i32) -> i32 {
-    const CALL: i32 = libc::SIGTRAP | 0x80;
     match libc::WSTOPSIG(status) {
         signal if status >> 16 == 0 && signal != CALL => signal,
         _ => 0,
@@ -306,7 +314,7 @@ pub fn wait(thread: i32) -> Option<i32> {
         if done == thread {
             return Some(status);
         }
-        if done < 0 || Instant::now() > end {
+        if done < 0 && error_number() != libc::EINTR || Instant::now() > end {
             return None;
         }
         if round > 20 {
@@ -319,12 +327,13 @@ pub fn wait(thread: i32) -> Option<i32> {
 thread_local! {
     /// Time limits of the kernel calls in which threads were stopped by this thread of ours.
     static WAITS: RefCell<Waits> = RefCell::default();
-    /// Threads that are still attached to us: asked to stop and not stopped yet, or killed while
-    /// stopped and not reaped yet.
+    /// Threads that are still attached to us: asked to stop and not stopped yet, killed while
+    /// stopped and not reaped yet, or stopped because a request to let them go has failed.
     static LEFT: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Detaches threads that have stopped too late and reaps those that have ended. To be called
+/// Detaches threads that have stopped too late or could not be detached before, and reaps those that
+/// have ended. To be called
 /// repeatedly: a process does not end while one of its threads is not reaped. Gives the wait status
 /// of `process` if it has ended.
 pub fn sweep(process: i32) -> Option<i32> {
@@ -334,21 +343,67 @@ pub fn sweep(process: i32) -> Option<i32> {
     // Always asks for the process too: after an `exec`, the thread that executed it has the number
     // of the process.
     for thread in left.into_iter().filter(|t| *t != process).chain([process]) {
+        let ours = thread != process || asked;
+        // Before the wait: a stop that is seen here and not reported by the wait was reported
+        // before.
+        let stopped = ours && is_stopped(thread, process);
         let mut status = 0;
         // SAFETY: `status` is a valid place for the status.
         let done = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) };
-        if done == 0 && (thread != process || asked) {
-            keep(thread);
-        } else if done == thread && libc::WIFSTOPPED(status) {
+        if done == thread && libc::WIFSTOPPED(status) {
             detach(thread, signal_of(status));
-        } else if done != 0 {
+        } else if done == thread {
             gone(thread);
-            if done == thread && thread == process {
+            if thread == process {
                 ended = Some(status);
             }
+        } else if done < 0 && error_number() == libc::ECHILD {
+            gone(thread);
+        } else if ours && done == 0 {
+            retry(thread, stopped);
+        } else if ours {
+            keep(thread);
         }
     }
     ended
+}
+
+/// Asks again for what was asked of a thread that is still attached: an earlier request about it has
+/// failed, or it takes its time. If it is `stopped` it must go on, else it must stop to be detached.
+fn retry(thread: i32, stopped: bool) {
+    if !stopped {
+        let _ = request(libc::PTRACE_INTERRUPT, thread, 0, 0);
+        keep(thread);
+        return;
+    }
+    match signal_held(thread) {
+        Ok(signal) => detach(thread, signal),
+        Err(_) => keep(thread),
+    }
+}
+
+/// Whether a thread is stopped by its tracer.
+fn is_stopped(thread: i32, process: i32) -> bool {
+    let folder = Folder::Thread(ProcessId(process as u32), ThreadId(thread as u32));
+    matches!(proc::state(folder), Ok(Some('t')))
+}
+
+/// The signal that waits for the end of a stop to be delivered; 0 if the thread stopped for another
+/// reason.
+fn signal_held(thread: i32) -> io::Result<i32> {
+    // SAFETY: plain data, for which zeroes are valid.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    match request(libc::PTRACE_GETSIGINFO, thread, 0, &raw mut info as usize) {
+        Ok(()) if info.si_code >> 8 == libc::PTRACE_EVENT_STOP || info.si_code == CALL => Ok(0),
+        Ok(()) => Ok(info.si_signo),
+        // The process as a whole is stopped: no signal waits.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+fn error_number() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
 fn keep(thread: i32) {
@@ -359,7 +414,7 @@ fn keep(thread: i32) {
 fn detach(thread: i32, signal: i32) {
     match request(libc::PTRACE_DETACH, thread, 0, signal as usize) {
         Ok(()) => gone(thread),
-        // It was killed while it was stopped: we must reap it.
+        // It was killed while it was stopped, and we must reap it; or `sweep` tries again.
         Err(_) => keep(thread),
     }
 }
@@ -443,6 +498,8 @@ fn collect_end(thread: i32) {
 /// For tests in which a tracing process is killed while it holds stopped threads.
 #[cfg(test)]
 pub mod mortal {
+    use std::cell::Cell;
+    use std::io;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -450,6 +507,34 @@ pub mod mortal {
     pub static ALONE: Mutex<()> = Mutex::new(());
     /// Steps until the calling process is killed; never, if 0 or less at the start.
     static LEFT: AtomicI64 = AtomicI64::new(0);
+
+    thread_local! {
+        /// Requests of this thread until one is refused; none is, if 0.
+        static REFUSED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// Has request number `number` of the calling thread refused, from 1; none if 0.
+    pub fn refuses(number: u32) {
+        REFUSED.set(number);
+    }
+
+    /// Whether the request that was to be refused is still to come.
+    pub fn will_refuse() -> bool {
+        REFUSED.get() != 0
+    }
+
+    /// Counts a request.
+    ///
+    /// # Errors
+    /// If it is the one to be refused.
+    pub fn refuse() -> io::Result<()> {
+        let number = REFUSED.get();
+        REFUSED.set(number.saturating_sub(1));
+        if number == 1 {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        Ok(())
+    }
 
     /// Has the calling process killed before its step number `step`.
     pub fn dies_at(step: i64) {

@@ -1,7 +1,7 @@
 //! Stops a child again and again: while it waits in the kernel, while it faults, and while it calls
 //! the kernel.
 
-use super::{Stop, Stopped};
+use super::{LEFT, Stop, Stopped, mortal};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -221,6 +221,52 @@ fn a_thread_that_stops_at_a_call_is_let_go() {
         Some(Err(error)) => println!("SKIP: a child can't be stopped: {error}"),
         None => panic!("the child never stops"),
     }
+}
+
+/// Whichever request about a thread fails: the thread goes on, sooner or later. It is sent signals
+/// meanwhile, which it ignores, but which stop a traced thread.
+#[test]
+fn a_request_that_fails_leaves_no_thread_stopped() {
+    const HANGS: Duration = Duration::from_secs(10);
+    let _alone = mortal::ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the child only computes and handles its faults.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        faulting();
+    }
+    assert!(child > 0, "fork failed");
+    let wrong = (1..=20).find(|&number| {
+        mortal::refuses(number);
+        let begun = Instant::now();
+        // Many stops until the request is made; then until nothing of the thread is left to do.
+        while mortal::will_refuse() && begun.elapsed() < HANGS {
+            // SAFETY: signals a child of ours.
+            unsafe { libc::kill(child, libc::SIGURG) };
+            drop(Stopped::stop(child, child));
+            super::sweep(child);
+        }
+        mortal::refuses(0);
+        while is_traced(child) && begun.elapsed() < HANGS {
+            super::sweep(child);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        is_traced(child) || LEFT.with_borrow(|left| !left.is_empty())
+    });
+    // SAFETY: signals a child of ours.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    while super::wait(child).is_some_and(|status| libc::WIFSTOPPED(status)) {}
+    LEFT.take();
+    assert_eq!(
+        wrong, None,
+        "the thread stays with us after a failure of this request"
+    );
+}
+
+/// Whether the process has a tracer.
+fn is_traced(process: i32) -> bool {
+    let told =
+        std::fs::read_to_string(format!("/proc/{process}/status")).expect("the process lives");
+    !told.contains("TracerPid:\t0\n")
 }
 
 /// The mask of signals that are pending for the only thread of a process, not for the process as a
