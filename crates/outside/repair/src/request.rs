@@ -2,7 +2,7 @@
 //! threads may be asked. Called by `repairer`.
 
 use super::control::CONTROL_NAME;
-use sunder_access::{Mappings, ProcessId, ThreadId};
+use sunder_access::{ProcessId, ThreadId};
 use sunder_observe::proc::{self, Folder};
 use sunder_wire::remap::TOOL_SIGNAL;
 
@@ -11,19 +11,41 @@ pub fn is_running(process: ProcessId, thread: u32) -> bool {
     proc::runs(process, ThreadId(thread))
 }
 
-/// Whether the program has mapped our control file: then it has the signal's handler too.
-pub fn can_be_read(process: ProcessId) -> bool {
-    maps(process).iter().any(|m| m.path.contains(CONTROL_NAME))
+/// What a process executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executes {
+    /// The program, which has mapped our control file: then it has the signal's handler too.
+    Program,
+    /// Another program.
+    Another,
+    /// Nothing: it has ended.
+    Nothing,
+    /// That can't be told now.
+    Unknown,
 }
 
-/// Whether the program has ended.
-pub fn has_ended(process: ProcessId) -> bool {
-    maps(process).iter().next().is_none()
-}
-
-fn maps(process: ProcessId) -> Mappings {
+/// What the process executes.
+pub fn executes(process: ProcessId) -> Executes {
     let living = proc::living_number(process);
-    proc::mappings_in(Folder::Process(living)).unwrap_or_default()
+    match proc::mappings_in(Folder::Process(living)) {
+        Ok(maps) if maps.iter().any(|m| m.path.contains(CONTROL_NAME)) => Executes::Program,
+        Ok(maps) if maps.iter().next().is_some() => Executes::Another,
+        Ok(_) => Executes::Nothing,
+        Err(_) if is_gone(process) => Executes::Nothing,
+        Err(_) => Executes::Unknown,
+    }
+}
+
+/// Whether the process has ended.
+pub fn has_ended(process: ProcessId) -> bool {
+    executes(process) == Executes::Nothing
+}
+
+/// Whether the kernel says that there is no such process.
+fn is_gone(process: ProcessId) -> bool {
+    // SAFETY: takes integers; signal 0 only checks for existence.
+    let found = unsafe { libc::kill(process.0 as i32, 0) };
+    found < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Asks a thread to read the requests in the control file.

@@ -52,7 +52,7 @@ impl World {
             _awake: stay_awake(),
         };
         for _ in 0..ROUNDS {
-            let all = proc::threads(process).map_err(|_| StopError::Ended)?;
+            let all = proc::threads(process).map_err(|_| without_list(process))?;
             let known = |t: u32| world.threads.iter().any(|s| s.thread() == t as i32);
             let new: Vec<u32> = all.iter().map(|t| t.0).filter(|&t| !known(t)).collect();
             let mut any = false;
@@ -147,10 +147,28 @@ pub fn may_trace() -> bool {
     }
 }
 
-/// Whether a thread has ended or is a zombie.
+/// Why the threads of a process can't be listed.
+fn without_list(process: ProcessId) -> StopError {
+    if is_gone(process, process.0) {
+        StopError::Ended
+    } else {
+        StopError::NotNow
+    }
+}
+
+/// Whether a thread has ended or is a zombie. "No" if that can't be told: then it is not stopped.
 fn is_over(process: ProcessId, thread: u32) -> bool {
-    let state = proc::state(Folder::Thread(process, ThreadId(thread)));
-    matches!(state, Ok(Some('Z' | 'X') | None) | Err(_))
+    match proc::state(Folder::Thread(process, ThreadId(thread))) {
+        Ok(state) => matches!(state, Some('Z' | 'X') | None),
+        Err(_) => is_gone(process, thread),
+    }
+}
+
+/// Whether the kernel says that the process has no such thread.
+fn is_gone(process: ProcessId, thread: u32) -> bool {
+    // SAFETY: takes integers; signal 0 only checks for existence.
+    let found = unsafe { libc::syscall(libc::SYS_tgkill, process.0, thread, 0) };
+    found < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
 
 /// The memory of a process. Reads and writes ignore the access rights of pages.

@@ -35,6 +35,8 @@ pub use moves::Applied;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before the threads are stopped again.
 const PAUSE: Duration = Duration::from_millis(3);
+/// How often it is tried to write the program's own code back.
+const ATTEMPTS: u32 = 3;
 const FAULTS: u64 = 1 << (libc::SIGSEGV - 1);
 const CONFINED: &str = "it has been confined by seccomp meanwhile, which may end it for kernel \
                         calls that it does not expect";
@@ -50,6 +52,8 @@ pub struct Inside {
     table: Table<u64>,
     /// Address of the control file in the program.
     control: Cell<u64>,
+    /// Whether it could not be taken out after it could not begin.
+    stays: Cell<bool>,
     gate: Gate,
     /// Addresses of code that returns from signal handlers.
     restorers: Vec<u64>,
@@ -86,6 +90,7 @@ impl Inside {
             layout,
             table: image.table,
             control: Cell::new(0),
+            stays: Cell::new(false),
             gate,
             restorers: plan
                 .modules
@@ -202,7 +207,7 @@ impl Inside {
             Ok(())
         });
         let entered = mapped.and_then(|()| self.fill(world, &worker, image));
-        if entered.is_err() {
+        if entered.is_err() && !self.stays.get() {
             if self.control.get() != 0 {
                 self.unmap(&worker, self.control.get(), TOTAL as u64);
             }
@@ -265,15 +270,33 @@ impl Inside {
             .map_err(anyhow::Error::new)
             .and_then(|()| self.divert())
             .and_then(|()| Ok(asked(self.table.begin)?));
-        begun
-            .inspect_err(|_| {
-                // A lost thread that is still in the library must find hooks and what they lead to.
-                if !worker.is_lost() {
-                    self.restore();
-                }
-            })
-            .context("the library can't begin in it")?;
-        Ok(file)
+        match begun {
+            Ok(()) => Ok(file),
+            Err(error) => {
+                let undone = self.undo(worker);
+                self.stays.set(undone.is_err());
+                let error = error.context("the library can't begin in it");
+                Err(match undone {
+                    Ok(()) => error,
+                    Err(_) => error.context("the library stays in it, and does nothing"),
+                })
+            }
+        }
+    }
+
+    /// Takes back what [`Self::fill`] has changed in code and signal handlers. A thread that is lost
+    /// in the library must find hooks and what they lead to.
+    fn undo(&self, worker: &Borrowed<'_>) -> Result<()> {
+        ensure!(!worker.is_lost(), AT_WORK);
+        self.library(worker, self.table.end, 0)?;
+        let mut undone = Ok(());
+        for _ in 0..ATTEMPTS {
+            undone = self.hooks_there().and_then(|hooks| self.restore(&hooks));
+            if undone.is_ok() {
+                break;
+            }
+        }
+        undone
     }
 
     /// Has the program make the control file, so that it needs no permission to open a file of
@@ -420,11 +443,6 @@ impl Inside {
     pub fn ours(&self) -> impl Iterator<Item = (u64, u64)> {
         let control = self.control.get();
         self.code().chain([(control, control + TOTAL as u64)])
-    }
-
-    /// Whether the process still executes the program that the library was put into.
-    pub fn is_there(&self) -> bool {
-        super::super::request::can_be_read(self.process)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::layout::{groups_of, layout, rules};
 use crate::mark::Mark;
 use crate::movable::can_be_moved;
 use crate::proposal::Proposal;
+use crate::request::Executes;
 use crate::soundness::{OTHER_CODE, has_its_code, is_sound};
 use crate::{place, request};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -207,12 +208,14 @@ impl Repairer {
                     continue;
                 }
             }
-            if !request::can_be_read(process) {
-                let became = "the program became another, into which nothing was loaded";
-                if !request::has_ended(process) {
+            match request::executes(process) {
+                Executes::Program => {}
+                Executes::Another => {
+                    let became = "the program became another, into which nothing was loaded";
                     self.hindrance.get_or_insert_with(|| became.into());
+                    return;
                 }
-                return;
+                Executes::Nothing | Executes::Unknown => return,
             }
             if let Entry::Inside(inside) = &self.entry {
                 // Each attempt stops all threads for a moment.

@@ -1,7 +1,9 @@
 //! The hooks in the program's code: jumps to the trampolines, written while all threads are stopped.
 
 use super::Inside;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use sunder_access::Address;
+use sunder_observe::proc;
 use sunder_wire::sites::{COPIED, Patch};
 use sunder_x86::jump::jump;
 use sunder_x86::trampoline::overwritten;
@@ -31,10 +33,19 @@ impl Inside {
         Ok((at, bytes))
     }
 
-    /// Whether the hook for the patch of this number is in the code.
-    fn has_hook(&self, number: usize, base: u64, patch: &Patch) -> bool {
-        let hook = self.hook(number, base, patch);
-        hook.is_ok_and(|(at, bytes)| self.memory.read(at, bytes.len()).is_ok_and(|b| b == bytes))
+    /// Whether the hook for the patch of this number is in the code. Where nothing is mapped, none
+    /// is.
+    fn has_hook(&self, number: usize, base: u64, patch: &Patch) -> Result<bool> {
+        let (at, bytes) = self.hook(number, base, patch)?;
+        match self.memory.read(at, bytes.len()) {
+            Ok(found) => Ok(found == bytes),
+            Err(error) => {
+                let mappings = proc::mappings(self.process)?;
+                let is_mapped = mappings.at(Address(at)).is_some();
+                ensure!(!is_mapped, "its code can't be read: {error}");
+                Ok(false)
+            }
+        }
     }
 
     /// Whether all modules that may be unloaded still have their hooks: one may have been unloaded
@@ -43,19 +54,27 @@ impl Inside {
         let of_its_own = self.plan.own_patches().count();
         let all = self.plan.patches().enumerate();
         let mut own = all.skip(self.plan.count() - of_its_own);
-        own.all(|(i, (base, patch))| self.has_hook(i, base, patch))
+        own.all(|(i, (base, patch))| self.has_hook(i, base, patch).is_ok_and(|has| has))
     }
 
-    /// Writes the original code back where hooks are: a module may have been unloaded, and
-    /// something else may lie there.
-    pub(super) fn restore(&self) {
+    /// Addresses and bytes of the original code where hooks are: a module may have been unloaded,
+    /// and something else may lie there.
+    pub(super) fn hooks_there(&self) -> Result<Vec<(u64, Vec<u8>)>> {
+        let mut there = Vec::new();
         for (i, (base, patch)) in self.plan.patches().enumerate() {
-            if self.has_hook(i, base, patch) {
-                let (at, bytes) = original(base, patch);
-                // This fails if the program has ended, and then it does not matter.
-                let _ = self.memory.write(at, &bytes);
+            if self.has_hook(i, base, patch)? {
+                there.push(original(base, patch));
             }
         }
+        Ok(there)
+    }
+
+    /// Writes the original code back. After an error some hooks are still there.
+    pub(super) fn restore(&self, hooks: &[(u64, Vec<u8>)]) -> Result<()> {
+        hooks.iter().try_for_each(|(at, bytes)| {
+            let written = self.memory.write(*at, bytes);
+            written.context("the code of its C library can't be changed back")
+        })
     }
 }
 

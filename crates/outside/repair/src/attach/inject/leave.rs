@@ -6,6 +6,7 @@
 use super::super::refuse::is_stopped;
 use super::{AT_WORK, CONFINED, Inside, PATIENCE, PAUSE, is_on_its_way};
 use crate::control::ControlFile;
+use crate::request::{self, Executes};
 use anyhow::{Context, Result, ensure};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Instant;
@@ -33,8 +34,14 @@ impl Inside {
         let begun = Instant::now();
         let mut why = String::from("its threads can't be stopped");
         while begun.elapsed() < PATIENCE {
-            if !self.is_there() {
-                return Left::Gone;
+            match request::executes(self.process) {
+                Executes::Program => {}
+                Executes::Another | Executes::Nothing => return Left::Gone,
+                Executes::Unknown => {
+                    why = "its mappings can't be read".into();
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
             }
             match World::stop(self.process) {
                 Ok(world) if self.worker(&world).is_none() => {
@@ -99,9 +106,12 @@ impl Inside {
                 || used().any(|a| within(ip, a.code.load(Acquire), CACHE))
         });
         ensure!(!stays, "a thread of it stays in code of ours");
+        // Until this is known, nothing is changed.
+        let hooks = self.hooks_there()?;
         let worker = self.lend(world)?;
         self.library(&worker, self.table.end, 0)?;
-        self.restore();
+        // What stays works, and is tried again.
+        self.restore(&hooks)?;
         for area in used() {
             let at = area.at.load(Acquire);
             for (from, to) in reserved(area) {
