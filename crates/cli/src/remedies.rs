@@ -13,7 +13,7 @@ use sunder_repair::Detail;
 /// `sunder run`. Returns the exit status.
 ///
 /// # Errors
-/// If the program can't be given another heap, or the result can't be read.
+/// If the program can't be started, or the result can't be read.
 pub fn run(options: &Run) -> Result<u8> {
     let wanted = sunder_place::Options {
         program: options.program.clone(),

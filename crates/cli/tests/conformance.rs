@@ -16,7 +16,7 @@ use support::sunder;
 const HANGS: Duration = Duration::from_secs(180);
 
 /// A program, its arguments after the scale, and its status as a shell shows it.
-const CASES: [(&str, &[&str], i32); 20] = [
+const CASES: [(&str, &[&str], i32); 24] = [
     ("mutexes.c", &[], 0),
     ("conditions.c", &[], 0),
     ("barriers.c", &[], 0),
@@ -29,6 +29,10 @@ const CASES: [(&str, &[&str], i32); 20] = [
     ("litmus.c", &[], 0),
     ("crowds.c", &[], 0),
     ("coroutines.c", &[], 0),
+    ("waits.c", &[], 0),
+    ("waits.c", &["end"], 191),
+    ("start.c", &[], 0),
+    ("limits.c", &[], 0),
     ("languages.cpp", &[], 0),
     ("languages.rs", &[], 0),
     ("death.c", &["segv"], 139),
@@ -116,7 +120,10 @@ fn all_but(left_out: &[&str], build: Build, scale: &str, command: impl Fn() -> C
             let complained = String::from_utf8_lossy(&output.stderr).into_owned();
             (status(&output), said, complained)
         };
-        let native = run(Command::new(&program));
+        // Which our command has too.
+        let mut alone = Command::new(&program);
+        alone.env("NO_COLOR", "1");
+        let native = run(alone);
         assert_eq!(
             native.0, expected,
             "{source} {arguments:?} natively: {native:?}"
@@ -189,9 +196,10 @@ fn in_an_emulator_that_records() {
         println!("SKIP: qemu-x86_64 (Debian's package qemu-user) is not installed");
         return;
     }
-    // The emulator itself has no robust and no priority-inheriting mutexes, does not
-    // survive an asynchronous cancellation, and reports deaths in its own words.
-    let left_out = ["mutexes.c", "cancellation.c", "death.c"];
+    // The emulator itself has no robust and no priority-inheriting mutexes, does not survive an
+    // asynchronous cancellation, reports deaths in its own words, and shows its own environment in
+    // `/proc`.
+    let left_out = ["mutexes.c", "cancellation.c", "death.c", "start.c"];
     all_but(&left_out, Build::Plain, "1", trace("emulated"));
 }
 
@@ -211,6 +219,26 @@ fn under_protection() {
         let mut command = sunder();
         command.args(["protect", "--quiet", "--isolate-global", "hot"]);
         command.args(["--every", "300"]);
+        command
+    });
+}
+
+/// Every interval is looked at, so that threads are isolated all the time.
+#[test]
+fn while_threads_are_isolated() {
+    let detect = detect("isolate");
+    all_but(&[], Build::Plain, "2", || {
+        let mut command = detect();
+        command.args(["--sampled", "1000"]);
+        command
+    });
+}
+
+#[test]
+fn under_eager_protection() {
+    all_but(&[], Build::Plain, "2", || {
+        let mut command = sunder();
+        command.args(["protect", "--quiet", "--eager"]);
         command
     });
 }

@@ -3,6 +3,8 @@
 //! - [`system`]: system calls, made without the C library
 //! - [`next`]: finds the functions that ours interpose
 //! - [`early`]: memory for allocations while these are looked up
+//! - [`environment`]: the variables by which our libraries are started, and their removal
+//! - [`ends`]: the ends of threads
 //! - [`allocator`]: the exported `malloc` family
 //! - [`maps`]: the list of mappings that the kernel writes
 //! - [`bytes`]: copying without the C library
@@ -25,6 +27,8 @@
 pub mod allocator;
 pub mod bytes;
 pub mod early;
+pub mod ends;
+pub mod environment;
 pub mod local;
 pub mod maps;
 pub mod next;

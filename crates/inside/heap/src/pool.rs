@@ -7,7 +7,7 @@ use crate::lock::{Guard, Lock, Rank};
 use crate::{config, memory};
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// The linked list of heaps without a thread.
 struct Waiting(*mut Heap);
@@ -21,8 +21,10 @@ static EMPTY: AtomicBool = AtomicBool::new(true);
 /// like those of the list, and join it when it is used next.
 static LEFT: AtomicPtr<Heap> = AtomicPtr::new(null_mut());
 
-/// The key whose destructor runs at a thread's end, plus one; 0 is none.
-static KEY: AtomicU32 = AtomicU32::new(0);
+sunder_guest::notices_ends! {
+    /// The ends of threads with heaps.
+    static ENDS by thread_ends;
+}
 
 /// Destructors of other keys may allocate and free, so the heap is returned in the last round of
 /// destructors that the C library certainly runs (`PTHREAD_DESTRUCTOR_ITERATIONS` is 4).
@@ -35,24 +37,17 @@ fn is_empty() -> bool {
 
 /// Called once, by [`crate::start`].
 pub fn prepare() {
-    let mut key = 0;
-    // SAFETY: `key` is a local; the functions have the required types.
-    unsafe {
-        if libc::pthread_key_create(&raw mut key, Some(thread_ends)) == 0 {
-            KEY.store(key + 1, Ordering::Release);
-        }
-    }
+    ENDS.prepare();
     let heap = local::heap();
     if !heap.is_null() {
         watch_for_end(heap);
     }
 }
 
+/// May allocate: the thread has its heap by now.
 fn watch_for_end(heap: *mut Heap) {
-    if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
-        // SAFETY: the key exists. The call may allocate, and the thread has its heap by now.
-        unsafe { libc::pthread_setspecific(key, heap.cast()) };
-    }
+    // SAFETY: the destructor is for the calling thread's heap.
+    unsafe { ENDS.watch(heap.cast()) };
 }
 
 /// The list, to which heaps that were left join. `None` as for [`Lock::lock`].

@@ -6,6 +6,7 @@
 
 use crate::{block, config, fork, local, pool};
 use core::ffi::{c_char, c_int};
+use sunder_guest::environment::find;
 
 #[cfg(not(test))]
 #[used]
@@ -37,28 +38,4 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *m
     }
     pool::prepare();
     fork::prepare();
-}
-
-/// The value of a variable.
-///
-/// # Safety
-/// `environment` is an environment.
-unsafe fn find(environment: *mut *mut c_char, name: &[u8]) -> Option<*const u8> {
-    let mut at = environment;
-    // SAFETY: by this function's contract, up to the null pointer and in each
-    // string up to the zero.
-    unsafe {
-        while !at.is_null() && !(*at).is_null() {
-            let entry = (*at).cast::<u8>();
-            let same = name
-                .iter()
-                .enumerate()
-                .all(|(i, byte)| *entry.wrapping_add(i) == *byte);
-            if same {
-                return Some(entry.wrapping_add(name.len()));
-            }
-            at = at.wrapping_add(1);
-        }
-    }
-    None
 }

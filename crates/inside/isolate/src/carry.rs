@@ -10,7 +10,8 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use sunder_guest::system;
 use sunder_wire::isolation::Control;
 
-const LONGEST: usize = 256;
+/// Bytes of the longest value that is kept, and one more.
+pub const LONGEST: usize = 256;
 
 /// The environment variable's value as this program got it, with its final zero byte. A copy,
 /// because programs overwrite their first environment.

@@ -8,10 +8,14 @@ use crate::{carry, control, enter, files, real, sequences};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
 use sunder_access::PAGE_SIZE as PAGE;
+use sunder_guest::environment::{self, Library, Start};
 use sunder_guest::system;
 use sunder_wire::isolation::{
-    CONTROL_BYTES, Control, ISOLATE_MAGIC, ISOLATE_VARIABLE, ISOLATE_VERSION, closed, ready,
+    CONTROL_BYTES, Control, ISOLATE_MAGIC, ISOLATE_VERSION, closed, ready,
 };
+
+/// Names the two files and this library.
+const VARIABLE: &[u8] = b"SUNDER_ISOLATE=";
 
 #[cfg(not(test))]
 #[used]
@@ -19,118 +23,36 @@ use sunder_wire::isolation::{
 static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = start;
 
 #[cfg_attr(test, allow(dead_code))]
-extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *mut *mut c_char) {
+extern "C" fn start(count: c_int, arguments: *mut *mut c_char, environment: *mut *mut c_char) {
     real::look_up_all();
-    // SAFETY: the dynamic linker passes the environment, which ends with null, and no other code
-    // uses it yet.
+    let start = Start {
+        count,
+        arguments,
+        environment,
+    };
+    // SAFETY: the dynamic linker passes these values, and no other code uses the environment yet.
     unsafe {
-        let Some(value) = remove_variable(environment, ISOLATE_VARIABLE.as_bytes()) else {
+        let Some(value) = start.find(VARIABLE) else {
             return;
         };
-        restore_preload(environment, value);
+        let mut kept = [0; carry::LONGEST];
+        let given = core::slice::from_raw_parts(value, environment::length(value));
+        let Some(value) = kept.get_mut(..given.len()) else {
+            return;
+        };
+        value.copy_from_slice(given);
+        // The value ends with our library's path.
+        let library = value.rsplit(|b| *b == b',').next().unwrap_or_default();
+        start.remove(&[VARIABLE], Library::Path(library));
         begin(value);
     }
 }
 
-/// Removes a variable from the environment and returns its value.
+/// Begins with `text`: the paths of the two files and of this library, separated by commas.
 ///
 /// # Safety
-/// `environment` is an environment that no other thread uses.
-unsafe fn remove_variable(environment: *mut *mut c_char, name: &[u8]) -> Option<*mut u8> {
-    let mut at = environment;
-    // SAFETY: by this function's contract, read up to the null pointer, and in each string up to
-    // the zero.
-    unsafe {
-        while !at.is_null() && !(*at).is_null() {
-            if let Some(value) = value_of(*at, name) {
-                let mut to = at;
-                while !(*to).is_null() {
-                    *to = *to.wrapping_add(1);
-                    to = to.wrapping_add(1);
-                }
-                return Some(value);
-            }
-            at = at.wrapping_add(1);
-        }
-    }
-    None
-}
-
-unsafe fn value_of(entry: *mut c_char, name: &[u8]) -> Option<*mut u8> {
-    let entry = entry.cast::<u8>();
-    // SAFETY: a C string, read up to the first difference.
-    let same = name
-        .iter()
-        .chain(b"=")
-        .enumerate()
-        .all(|(i, byte)| unsafe { *entry.wrapping_add(i) } == *byte);
-    same.then(|| entry.wrapping_add(name.len() + 1))
-}
-
-/// Restores `LD_PRELOAD`: removes this library's entry, wherever it is in the list. (Other
-/// libraries of Sunder remove their own entries.) `value` ends with our library's path.
-///
-/// # Safety
-/// As [`remove_variable`]; `value` is a C string.
-unsafe fn restore_preload(environment: *mut *mut c_char, value: *const u8) {
-    const NAME: &[u8] = b"LD_PRELOAD";
-    // SAFETY: by this function's contract; what is written stays within the string.
-    unsafe {
-        let text = core::ffi::CStr::from_ptr(value.cast()).to_bytes();
-        let ours = text.rsplit(|b| *b == b',').next().unwrap_or_default();
-        let mut at = environment;
-        while !at.is_null() && !(*at).is_null() {
-            if let Some(list) = value_of(*at, NAME) {
-                let is_only = remove_entry(list, ours);
-                if is_only {
-                    remove_variable(environment, NAME);
-                }
-                return;
-            }
-            at = at.wrapping_add(1);
-        }
-    }
-}
-
-/// Removes an entry and the colon beside it from a list. Returns whether it was the only entry.
-///
-/// # Safety
-/// `list` is a C string that may be written to.
-unsafe fn remove_entry(list: *mut u8, entry: &[u8]) -> bool {
-    // SAFETY: by this function's contract, up to the zero.
-    unsafe {
-        let length = core::ffi::CStr::from_ptr(list.cast()).to_bytes().len();
-        let byte = |i: usize| *list.wrapping_add(i);
-        let mut start = 0;
-        while start <= length {
-            let mut end = start;
-            while end < length && byte(end) != b':' {
-                end += 1;
-            }
-            let same = end - start == entry.len()
-                && entry.iter().enumerate().all(|(i, b)| byte(start + i) == *b);
-            if same {
-                let (from, to) = match (end < length, start > 0) {
-                    (true, _) => (end + 1, start),
-                    (false, true) => (end, start - 1),
-                    (false, false) => return true,
-                };
-                for i in 0..=length - from {
-                    *list.wrapping_add(to + i) = *list.wrapping_add(from + i);
-                }
-                return false;
-            }
-            start = end + 1;
-        }
-    }
-    false
-}
-
-/// # Safety
-/// `value` is a C string: the paths of the two files and of this library, separated by commas.
-unsafe fn begin(value: *mut u8) {
-    // SAFETY: by this function's contract.
-    let text = unsafe { core::ffi::CStr::from_ptr(value.cast()) }.to_bytes();
+/// The files are ours.
+unsafe fn begin(text: &[u8]) {
     let mut parts = text.split(|b| *b == b',');
     let (Some(head), Some(memory)) = (parts.next(), parts.next()) else {
         return;
@@ -240,30 +162,4 @@ fn find_library() -> bool {
     // SAFETY: the callback only reads.
     unsafe { libc::dl_iterate_phdr(Some(each), core::ptr::null_mut()) };
     control::library()[1] != 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn our_entry_is_removed_from_any_position() {
-        for (before, after, only) in [
-            ("/i.so", "/i.so", true),
-            ("/i.so:/u.so", "/u.so", false),
-            ("/r.so:/i.so", "/r.so", false),
-            ("/r.so:/i.so:/u.so", "/r.so:/u.so", false),
-            ("/r.so:/i.sox", "/r.so:/i.sox", false),
-            ("/i.so:", "", false),
-            ("", "", false),
-        ] {
-            let mut list: Vec<u8> = before.bytes().chain([0]).collect();
-            // SAFETY: a string with its zero.
-            let is_only = unsafe { remove_entry(list.as_mut_ptr(), b"/i.so") };
-            assert_eq!(is_only, only, "{before}");
-            let text = core::ffi::CStr::from_bytes_until_nul(&list)
-                .expect("the list ends with a zero byte");
-            assert_eq!(text.to_str(), Ok(after));
-        }
-    }
 }

@@ -55,8 +55,6 @@ mod cancel;
 mod clocks;
 mod context_stacks;
 mod contexts;
-#[cfg(feature = "preloaded")]
-mod environment;
 mod fault;
 mod handlers;
 mod hooks;

@@ -3,12 +3,13 @@
 //! Context: normal, before `main`, one thread.
 
 use crate::shared::{Hold, control, set_control};
-use crate::{area, environment, fault, hooks, peek, process, program, real};
+use crate::{area, fault, hooks, peek, process, program, real};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
+use sunder_guest::environment::{self, Library, Start};
 use sunder_guest::system;
 use sunder_wire::remap::{BY_FORK, Control, MAGIC, NO_HOOKS, NOT_LOADED, READY, TOTAL, VERSION};
 
@@ -16,6 +17,9 @@ use sunder_wire::remap::{BY_FORK, Control, MAGIC, NO_HOOKS, NOT_LOADED, READY, T
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = start;
+
+/// Names the library's path, a comma, and the path of the shared file.
+const VARIABLE: &[u8] = b"SUNDER_REMAP=";
 
 const LONGEST: usize = 256;
 
@@ -30,9 +34,14 @@ unsafe impl Sync for Kept {}
 static KEPT: Kept = Kept {
     hold: UnsafeCell::new(MaybeUninit::uninit()),
 };
-extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, strings: *mut *mut c_char) {
+extern "C" fn start(count: c_int, arguments: *mut *mut c_char, environment: *mut *mut c_char) {
+    let start = Start {
+        count,
+        arguments,
+        environment,
+    };
     // SAFETY: the dynamic linker passes the environment, which ends with null.
-    let Some(value) = (unsafe { environment::find(strings) }) else {
+    let Some(value) = (unsafe { start.find(VARIABLE) }) else {
         return;
     };
     // SAFETY: a value in the environment is a C string.
@@ -53,8 +62,9 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, strings: *mut *
         return;
     };
     place.copy_from_slice(path);
-    // SAFETY: the environment ends with null, and no other thread runs yet.
-    unsafe { environment::remove_ours(strings, library.get(..own.len()).unwrap_or_default()) };
+    let own = Library::Path(library.get(..own.len()).unwrap_or_default());
+    // SAFETY: the dynamic linker passes these values, and no other thread runs yet.
+    unsafe { start.remove(&[VARIABLE], own) };
     let Some((control, plan, bytes)) = open(&file) else {
         return;
     };

@@ -5,10 +5,9 @@
 
 #![cfg(not(test))]
 
-use crate::environment;
 use core::ffi::{c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use sunder_guest::system;
+use sunder_guest::{environment, system};
 
 /// The environment variable of that library, with the equals sign.
 pub const VARIABLE: &[u8] = b"SUNDER_ISOLATE=";

@@ -12,11 +12,12 @@
 
 use crate::companion::{self, Companion};
 use crate::program::Program;
-use crate::{environment, follow, program, real};
+use crate::{follow, program, real, segment};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
+use sunder_guest::environment::{self, PADDING, PRELOAD, count};
 use sunder_guest::system;
 
 /// An array of C strings that ends with null.
@@ -28,8 +29,6 @@ unsafe extern "C" {
 }
 
 const LONGEST: usize = 4096;
-const PRELOAD: &[u8] = b"LD_PRELOAD=";
-const SEGMENT: &[u8] = b"SUNDER_SEGMENT=";
 
 /// The two variables' values, as the first program got them.
 struct Kept {
@@ -75,7 +74,7 @@ pub unsafe fn keep(strings: *mut *mut c_char) {
     unsafe {
         let (Some(library), Some(segment)) = (
             environment::find(strings, PRELOAD),
-            environment::find(strings, SEGMENT),
+            environment::find(strings, segment::VARIABLE),
         ) else {
             return;
         };
@@ -100,18 +99,8 @@ impl Drop for Extended {
     }
 }
 
-/// How many entries an array of strings has.
-///
-/// # Safety
-/// `strings` is null or an array of strings that ends with null.
-pub unsafe fn count(strings: Strings) -> usize {
-    let mut count = 0;
-    // SAFETY: counts up to the null pointer that ends an environment.
-    while !strings.is_null() && unsafe { !(*strings.wrapping_add(count)).is_null() } {
-        count += 1;
-    }
-    count
-}
+/// The most entries that [`extend`] adds, and the null pointer.
+const ADDED: usize = 5;
 
 /// The size of `strings` with our variables, in bytes.
 ///
@@ -125,11 +114,12 @@ unsafe fn bytes(strings: Strings, beside: Option<Companion>) -> usize {
         let library = environment::length(KEPT.library.get().cast());
         let segment = environment::length(KEPT.segment.get().cast());
         let more = beside.map_or(0, |b| b.value.len() + b.library.len());
-        (count(strings) + 4) * 8 + library + segment + user + more + 96
+        (count(strings.cast_mut()) + ADDED) * 8 + library + segment + user + more + 96
     }
 }
 
-/// Writes `strings` with our variables to `memory`.
+/// Writes `strings` with our variables to `memory`: at the end, so that their removal changes no
+/// order, and an even number of them, which `sunder_guest::environment` can remove.
 ///
 /// # Safety
 /// As [`count`]; `memory` has [`bytes`] bytes, aligned for pointers, and
@@ -138,12 +128,12 @@ unsafe fn extend(strings: Strings, beside: Option<Companion>, memory: *mut u8) {
     // SAFETY: by this function's contract.
     let (count, user) = unsafe {
         (
-            count(strings),
+            count(strings.cast_mut()),
             environment::find(strings.cast_mut(), PRELOAD),
         )
     };
     let array = memory.cast::<*mut c_char>();
-    let mut text = array.wrapping_add(count + 4).cast::<u8>();
+    let mut text = array.wrapping_add(count + ADDED).cast::<u8>();
     let mut put = |parts: [&[u8]; 6]| {
         let start = text;
         for part in parts {
@@ -155,27 +145,38 @@ unsafe fn extend(strings: Strings, beside: Option<Companion>, memory: *mut u8) {
         start.cast::<c_char>()
     };
     // SAFETY: the buffers hold C strings and are not written any more; the array has room for all
-    // old entries, three new ones and the final null pointer.
+    // old entries, the new ones and the final null pointer, which is there already.
     unsafe {
         let slice = |s: *const u8| core::slice::from_raw_parts(s, environment::length(s));
         let library = slice(KEPT.library.get().cast());
         let segment = slice(KEPT.segment.get().cast());
+        let is_users = user.is_some();
         let user: [&[u8]; 2] = user.map_or([b"", b""], |user| [b":", slice(user)]);
         let more: [&[u8]; 2] = beside.map_or([b"", b""], |beside| [b":", beside.library]);
         let mut at = array;
-        *at = put([PRELOAD, library, more[0], more[1], user[0], user[1]]);
-        at = at.wrapping_add(1);
-        *at = put([SEGMENT, segment, b"", b"", b"", b""]);
-        if let Some(beside) = beside {
+        let mut append = |string| {
+            *at = string;
             at = at.wrapping_add(1);
-            *at = put([companion::VARIABLE, beside.value, b"", b"", b"", b""]);
-        }
+        };
+        let mut preload = Some(put([PRELOAD, library, more[0], more[1], user[0], user[1]]));
         for i in 0..count {
             let string = *strings.wrapping_add(i);
             if !environment::starts_with(string.cast(), PRELOAD) {
-                at = at.wrapping_add(1);
-                *at = string;
+                append(string);
+            } else if let Some(preload) = preload.take() {
+                append(preload);
             }
+        }
+        if let Some(preload) = preload {
+            append(preload);
+        }
+        append(put([segment::VARIABLE, segment, b"", b"", b"", b""]));
+        if let Some(beside) = beside {
+            append(put([companion::VARIABLE, beside.value, b"", b"", b"", b""]));
+        }
+        // The segment's variable, and these if they are new.
+        if (1 + usize::from(!is_users) + usize::from(beside.is_some())) % 2 == 1 {
+            append(put([PADDING, b"", b"", b"", b"", b""]));
         }
     }
 }

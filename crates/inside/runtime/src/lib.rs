@@ -22,10 +22,10 @@
     allow(dead_code, clippy::disallowed_methods, clippy::disallowed_macros)
 )]
 
+mod blocks;
 mod cfi;
 mod companion;
 mod entry;
-mod environment;
 mod exec;
 mod follow;
 mod frames;

@@ -18,6 +18,8 @@ pub struct Local {
 pub const BUSY: u32 = 1;
 /// The thread has returned its tables.
 pub const ENDED: u32 = 2;
+/// The program has blocked the timers' signal in this thread, which the kernel does not know.
+pub const BLOCKS: u32 = 4;
 
 sunder_guest::thread_words! {
     "sunder_local", bytes: 16, align: 16;

@@ -5,9 +5,8 @@
 
 #![cfg(not(test))]
 
-use crate::environment;
 use core::ffi::{c_char, c_int};
-use sunder_guest::system;
+use sunder_guest::{environment, system};
 
 /// How an exec function names the program.
 #[derive(Clone, Copy)]

@@ -19,7 +19,6 @@ sunder_guest::functions! {
     signal: fn(c_int, Handler) -> Handler;
     pthread_sigmask: fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_int;
     sigprocmask: fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_int;
-    sigwait: fn(*const libc::sigset_t, *mut c_int) -> c_int;
     sigwaitinfo: fn(*const libc::sigset_t, *mut libc::siginfo_t) -> c_int;
     sigtimedwait: fn(*const libc::sigset_t, *mut libc::siginfo_t, *const libc::timespec) -> c_int;
     signalfd: fn(c_int, *const libc::sigset_t, c_int) -> c_int;

@@ -6,6 +6,9 @@ use core::sync::atomic::Ordering;
 use sunder_guest::system;
 use sunder_wire::layout::{MAGIC, OPTION_HEAP, PAGE, Refusal, TOTAL, VERSION, View};
 
+/// The variable that names the segment's file, with the equals sign.
+pub const VARIABLE: &[u8] = b"SUNDER_SEGMENT=";
+
 /// Starts recording into `view`; returns whether that worked. `new` is true for a program and false
 /// for a forked child.
 pub fn record(view: View, new: bool) -> bool {

@@ -6,6 +6,7 @@ use crate::{follow, segment, thread};
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
+use sunder_guest::environment::{Library, Start};
 use sunder_guest::system;
 use sunder_wire::layout::{
     LARGE, MAGIC, OPTION_KEEP_ENVIRONMENT, SAMPLES, THREADS, TOTAL, VERSION, View,
@@ -17,9 +18,14 @@ use sunder_wire::registry;
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = start;
 
-extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *mut *mut c_char) {
+extern "C" fn start(count: c_int, arguments: *mut *mut c_char, environment: *mut *mut c_char) {
+    let start = Start {
+        count,
+        arguments,
+        environment,
+    };
     // SAFETY: the dynamic linker passes the environment, which ends with null.
-    let Some(path) = (unsafe { crate::environment::find(environment, b"SUNDER_SEGMENT=") }) else {
+    let Some(path) = (unsafe { start.find(segment::VARIABLE) }) else {
         return;
     };
     // SAFETY: a value in the environment is a C string.
@@ -40,8 +46,8 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *m
         keep = options & OPTION_KEEP_ENVIRONMENT != 0;
     }
     if !keep {
-        // SAFETY: the environment ends with null, and no other thread runs yet.
-        unsafe { crate::environment::remove_ours(environment) };
+        // SAFETY: the dynamic linker passes these values, and no other thread runs yet.
+        unsafe { start.remove(&[segment::VARIABLE], Library::First) };
     }
 }
 

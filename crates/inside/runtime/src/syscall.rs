@@ -7,6 +7,7 @@ use crate::program::Program;
 use crate::{exec, follow, real};
 use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use sunder_guest::environment;
 
 /// The real `syscall`; null until it has been looked up.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -200,7 +201,7 @@ unsafe extern "C-unwind" fn execlp_list(file: *const c_char, list: exec::Strings
 unsafe extern "C-unwind" fn execle_list(path: *const c_char, list: exec::Strings) -> c_int {
     // SAFETY: the list ends with null, and the environment follows it.
     unsafe {
-        let end = list.wrapping_add(exec::count(list) + 1);
+        let end = list.wrapping_add(environment::count(list.cast_mut()) + 1);
         exec::execve(path, list, (*end).cast_const().cast())
     }
 }

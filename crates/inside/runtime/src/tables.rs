@@ -33,6 +33,8 @@ pub struct Thread {
     pub start: Option<real::Start>,
     /// The argument of that function.
     pub argument: *mut c_void,
+    /// [`crate::blocks::hold`] of the thread that made this one.
+    pub blocks: bool,
     /// Where it was created.
     pub creation: Creation,
     next: *mut Thread,

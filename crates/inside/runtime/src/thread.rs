@@ -6,24 +6,22 @@
 
 use crate::local::{self, ENDED, Local, local};
 use crate::tables::{Thread, give_back, new_tables};
-use crate::{real, state, timer};
+use crate::{blocks, real, state, timer};
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use sunder_guest::allocator::Caller;
 use sunder_guest::system;
 use sunder_wire::layout::{Entry, MAX_THREADS, ThreadRecord, View};
 
-/// The key whose destructor runs at a thread's end, plus 1.
-static KEY: AtomicU32 = AtomicU32::new(0);
+sunder_guest::notices_ends! {
+    /// The ends of threads that were begun.
+    static ENDS by ended;
+}
 
 /// Makes the key for thread ends. Called before the first thread is registered.
 pub fn prepare() {
-    let mut key = 0;
-    // SAFETY: the destructor is a function of the demanded type.
-    if unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0 {
-        KEY.store(key + 1, Ordering::Release);
-    }
+    ENDS.prepare();
 }
 
 /// Gives the calling thread its index and tables; false if that is not possible, or not now.
@@ -79,11 +77,9 @@ unsafe fn adopt(view: View, local: *mut Local, tables: *mut Thread, start: u64) 
     }
     // SAFETY: the tables belong to the calling thread, by this function's contract.
     unsafe { timer::arm(view, record, &mut (*tables).timer_hz) };
-    if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
-        // SAFETY: `prepare` made the key. It is among the first 32, for which the C library
-        // allocates nothing.
-        unsafe { libc::pthread_setspecific(key, tables.cast::<c_void>()) };
-    }
+    // The key is among the first 32, for which the C library allocates nothing.
+    // SAFETY: the destructor uses the thread's words, not the value.
+    unsafe { ENDS.watch(tables.cast()) };
 }
 
 fn describe(record: &ThreadRecord, low: u64, high: u64, start: u64) {
@@ -180,6 +176,9 @@ unsafe extern "C-unwind" fn begin(tables: *mut Thread) -> Beginning {
             start: (*tables).start.unwrap_or(return_argument),
             argument: (*tables).argument,
         };
+        if (*tables).blocks {
+            blocks::let_go();
+        }
         if let (Some(view), Some(_busy)) = (state::segment(), local::busy()) {
             adopt(view, local(), tables, beginning.start as usize as u64);
         }
@@ -229,10 +228,16 @@ unsafe extern "C-unwind" fn create(
     unsafe {
         (*tables).start = Some(start);
         (*tables).argument = argument;
+        // The mask is inherited.
+        let holds = blocks::hold();
+        (*tables).blocks = holds;
         (*tables)
             .creation
             .record_frames(local::thread(), Caller { sp, bp });
         let result = real(thread, attributes, trampoline, tables.cast());
+        if holds {
+            blocks::let_go();
+        }
         if result != 0 {
             give_back(tables);
         }

@@ -3,9 +3,11 @@
 //! in a signal handler.
 //!
 //! The timers use a real-time signal that the program does not. If the program starts to use that
-//! signal after all, the timers are deleted and the signal is left to it.
+//! signal after all, the timers are deleted and the signal is left to it: when it sets an action, or
+//! when the signal comes from anywhere but our timers. Such a signal is sent again, so that it does
+//! what it would do without us.
 
-use crate::local::local;
+use crate::local::{BLOCKS, local};
 use crate::{real, state};
 use core::ffi::{c_int, c_void};
 use core::ptr::{null, null_mut};
@@ -36,6 +38,26 @@ pub fn signal() -> Option<c_int> {
     Some(SIGNAL.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
 }
 
+/// The timers' signal, also after it was left to the program; 0 for none.
+static EVER: AtomicI32 = AtomicI32::new(0);
+
+/// The timers' signal if it was left to the program.
+pub fn given_up() -> Option<c_int> {
+    let ever = EVER.load(Ordering::Acquire);
+    (ever != 0 && signal().is_none()).then_some(ever)
+}
+
+/// The value that our timers send.
+fn mark() -> u64 {
+    (&raw const SIGNAL) as u64
+}
+
+/// Whether a signal is from one of our timers. The program may have timers of its own.
+pub fn is_from_timer(info: &libc::siginfo_t) -> bool {
+    // SAFETY: signals of timers have a value.
+    info.si_code == FROM_TIMER && unsafe { info.si_value().sival_ptr } as u64 == mark()
+}
+
 /// Whether `other` is the timers' signal.
 pub fn is_ours(other: c_int) -> bool {
     signal() == Some(other)
@@ -49,6 +71,7 @@ pub fn prepare(view: View) {
     // Debuggers often use the last real-time signal.
     for signal in (libc::SIGRTMIN() + 8..libc::SIGRTMAX()).rev() {
         if install(signal) {
+            EVER.store(signal, Ordering::Release);
             SIGNAL.store(signal, Ordering::Release);
             let taken = &view.status().timer_signal;
             taken.store(signal as u32, Ordering::Relaxed);
@@ -100,7 +123,7 @@ pub fn arm(view: View, record: Option<&ThreadRecord>, armed_hz: &mut u32) {
         return;
     };
     let event = Notification {
-        value: 0,
+        value: mark(),
         signal,
         notify: NOTIFY_THREAD,
         thread: system::thread_id() as c_int,
@@ -167,18 +190,55 @@ pub fn yield_signal() {
 
 /// The handler. Context: signal. Async-signal-safe: reads clocks, stores into
 /// the segment, sets its own timer.
-extern "C" fn sample(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+extern "C" fn sample(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the C library returns the valid address of this thread's `errno`.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel passes both to a handler with SA_SIGINFO.
-    if unsafe { (*info).si_code } == FROM_TIMER
-        && let Some(view) = state::segment()
-    {
-        // SAFETY: the kernel passes a valid context to a handler with SA_SIGINFO.
-        unsafe { take(view, &*context.cast()) };
+    unsafe {
+        let context = &mut *context.cast::<libc::ucontext_t>();
+        if !is_from_timer(&*info) {
+            pass_on(signal, &*info, context);
+        } else if let Some(view) = state::segment() {
+            take(view, context);
+        }
     }
     // SAFETY: the C library returns the valid address of this thread's `errno`.
     unsafe { *libc::__errno_location() = errno };
+}
+
+/// A signal that the program, or another one, has sent. Without us this thread would not have got it
+/// if it blocks the signal; else it would have done what it does by default. From the end of the
+/// handler on it is so, and the signal is sent again.
+///
+/// # Safety
+/// The kernel has passed these to the handler.
+unsafe fn pass_on(signal: c_int, info: &libc::siginfo_t, context: &mut libc::ucontext_t) {
+    /// The origin of a signal for one thread (`SI_TKILL`).
+    const FOR_THREAD: c_int = -6;
+    yield_signal();
+    let (process, thread) = (system::process_id(), system::thread_id());
+    let info_at = core::ptr::from_ref(info) as usize;
+    // SAFETY: the thread's own words; the set begins with the kernel's 64-bit mask; the kernel reads
+    // the information, which it has written itself.
+    unsafe {
+        if (*local()).phase & BLOCKS != 0 {
+            (*local()).phase &= !BLOCKS;
+            let mask = (&raw mut context.uc_sigmask).cast::<u64>();
+            mask.write_unaligned(mask.read_unaligned() | 1 << (signal - 1));
+        } else if system::action(signal as usize)
+            .is_some_and(|action| action.handler == sample as *const () as usize)
+        {
+            system::set_action(signal as usize, &system::Action::default());
+        }
+        let (process, thread, signal) = (process as usize, thread as usize, signal as usize);
+        if info.si_code == FOR_THREAD {
+            let arguments = [process, thread, signal, info_at, 0, 0];
+            system::call(libc::SYS_rt_tgsigqueueinfo, arguments);
+        } else {
+            let arguments = [process, signal, info_at, 0, 0, 0];
+            system::call(libc::SYS_rt_sigqueueinfo, arguments);
+        }
+    }
 }
 
 /// # Safety

@@ -4,16 +4,27 @@
 
 use crate::local::{RECORDER, local};
 use crate::{hooks, modules, real, threads};
+use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_uint};
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use sunder_recorder::Start;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sunder_guest::environment::{Library, Start};
 use sunder_trace::meta::{Reason, Via};
 
 /// The variable with the trace file's path, which must be absolute.
 const VARIABLE: &[u8] = b"SUNDER_TRACE=";
 
-/// The path of the trace file, until recording begins.
-static PATH: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+/// Bytes of the longest path.
+const LONGEST_PATH: usize = 4096;
+
+/// The path of the trace file, which only [`first`] writes.
+struct TracePath(UnsafeCell<[u8; LONGEST_PATH]>);
+
+// SAFETY: written once, before there are other threads.
+unsafe impl Sync for TracePath {}
+
+static PATH: TracePath = TracePath(UnsafeCell::new([0; LONGEST_PATH]));
+/// Whether [`PATH`] is known, and recording has not begun.
+static IS_WANTED: AtomicBool = AtomicBool::new(false);
 
 /// An address near the end of the first thread's stack, that of the environment.
 static INSIDE: AtomicU64 = AtomicU64::new(0);
@@ -28,22 +39,29 @@ static LAST: extern "C" fn() = last;
 
 /// Runs before all constructors. Removes the variable from the environment, because the program and
 /// its children need not see it.
-unsafe extern "C" fn first(_: c_int, _: *mut *mut c_char, environment: *mut *mut c_char) {
+unsafe extern "C" fn first(
+    count: c_int,
+    arguments: *mut *mut c_char,
+    environment: *mut *mut c_char,
+) {
     INSIDE.store(environment.addr() as u64, Ordering::Relaxed);
-    let mut at = environment;
-    // SAFETY: an environment is an array of strings that ends with null.
+    let start_of_program = Start {
+        count,
+        arguments,
+        environment,
+    };
+    // SAFETY: the dynamic linker passes these values, and no other thread runs yet.
     unsafe {
-        while !at.is_null() && !(*at).is_null() {
-            if CStr::from_ptr(*at).to_bytes().starts_with(VARIABLE) {
-                PATH.store((*at).add(VARIABLE.len()), Ordering::Relaxed);
-                let mut to = at;
-                while !(*to).is_null() {
-                    *to = *to.add(1);
-                    to = to.add(1);
-                }
-                break;
+        if let Some(path) = start_of_program.find(VARIABLE) {
+            let path = CStr::from_ptr(path.cast()).to_bytes();
+            // The zero byte that ends the path is there already.
+            if path.len() < LONGEST_PATH
+                && let Some(place) = (*PATH.0.get()).get_mut(..path.len())
+            {
+                place.copy_from_slice(path);
+                IS_WANTED.store(true, Ordering::Relaxed);
             }
-            at = at.add(1);
+            start_of_program.remove(&[VARIABLE], Library::None);
         }
     }
     start();
@@ -51,18 +69,17 @@ unsafe extern "C" fn first(_: c_int, _: *mut *mut c_char, environment: *mut *mut
 
 /// Begins to record, once, if the variable names a file.
 pub fn start() {
-    let path = PATH.swap(core::ptr::null_mut(), Ordering::Relaxed);
-    if path.is_null() {
+    if !IS_WANTED.swap(false, Ordering::Relaxed) {
         return;
     }
-    // SAFETY: the path is a string of the environment; `sysconf` takes a number.
+    // SAFETY: the path was written before, with its final zero byte; `sysconf` takes a number.
     let (path, line) = unsafe {
         (
-            CStr::from_ptr(path).to_bytes_with_nul(),
+            CStr::from_ptr(PATH.0.get().cast()).to_bytes_with_nul(),
             libc::sysconf(libc::_SC_LEVEL1_DCACHE_LINESIZE),
         )
     };
-    let start = Start {
+    let start = sunder_recorder::Start {
         path,
         via: Via::Instrumented,
         line_size: u32::try_from(line).unwrap_or(0),

@@ -7,7 +7,7 @@ use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use libc::{pthread_attr_t, pthread_t, timespec};
 use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
@@ -44,8 +44,10 @@ static NOTE: [Note; NOTES] = [const {
     }
 }; NOTES];
 
-/// The key whose destructor runs at a thread's end, plus 1.
-static KEY: AtomicU32 = AtomicU32::new(0);
+sunder_guest::notices_ends! {
+    /// The ends of threads that were begun.
+    static ENDS by ended;
+}
 
 /// Claims a note and fills it. New threads read their note at once, so one soon becomes free.
 fn write(beginning: Beginning) -> &'static Note {
@@ -63,11 +65,7 @@ fn write(beginning: Beginning) -> &'static Note {
 
 /// Makes the key. Called before the first thread is recorded.
 pub fn prepare() {
-    let mut key = 0;
-    // SAFETY: the destructor has the required type.
-    if unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0 {
-        KEY.store(key + 1, Ordering::Release);
-    }
+    ENDS.prepare();
 }
 
 /// The start and the size of the calling thread's stack, as the C library reports them.
@@ -131,10 +129,8 @@ pub fn begin(parent: u32, stack: Option<(u64, u64)>) {
 /// Makes the destructor run so many rounds later, because destructors of the program may use
 /// memory.
 fn arm(rounds: usize) {
-    if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
-        // SAFETY: the key was made by `prepare`.
-        unsafe { libc::pthread_setspecific(key, core::ptr::without_provenance(rounds)) };
-    }
+    // SAFETY: the destructor counts down the value.
+    unsafe { ENDS.watch(core::ptr::without_provenance_mut(rounds)) };
 }
 
 unsafe extern "C" fn ended(rounds: *mut c_void) {

@@ -383,6 +383,7 @@ fn start(
         for (name, value) in registry.environment(&library.path(), existing.as_deref()) {
             launch = launch.environment(name, value);
         }
+        launch = launch.padded();
     }
     let prepared = launch.prepare()?;
     if let Some(registry) = &registry {

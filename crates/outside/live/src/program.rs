@@ -32,6 +32,19 @@ pub fn preload_hindrance(program: &OsStr) -> Option<&'static str> {
         .then_some("a sanitizer watches its memory")
 }
 
+/// Why no library of ours can be in `program`, which then runs natively: as [`preload_hindrance`],
+/// or because of how it is linked.
+pub fn cannot_be_loaded(program: &OsStr) -> Option<&'static str> {
+    if let Some(why) = preload_hindrance(program) {
+        return Some(why);
+    }
+    match find(program).map(|path| linkage(&path)) {
+        Some(Linkage::Static) => Some("it is statically linked"),
+        Some(Linkage::Privileged) => Some("it has set-user-id or other privileges"),
+        _ => None,
+    }
+}
+
 /// `e_ident[EI_CLASS]` of 64-bit files.
 const ELFCLASS64: u8 = 2;
 

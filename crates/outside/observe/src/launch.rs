@@ -25,6 +25,9 @@ use sunder_access::ProcessId;
 /// Where `execvp` looks if there is no `PATH` (`confstr(_CS_PATH)`).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
+/// A variable that has no meaning. Our libraries remove it (`crates/inside/guest/src/environment.rs`).
+pub const PADDING_VARIABLE: &str = "SUNDER_PADDING";
+
 /// A program to be started.
 #[derive(Clone, Debug)]
 pub struct Launch {
@@ -61,6 +64,18 @@ impl Launch {
         self
     }
 
+    /// Adds a variable without a meaning if the number of variables that the environment gains is
+    /// odd. To be called after all others, if a library of ours removes them: programs find the
+    /// auxiliary vector, which has pairs of words, behind the environment.
+    #[must_use]
+    pub fn padded(self) -> Self {
+        let gained = self.variables().len().saturating_sub(own_variables().len());
+        if gained.is_multiple_of(2) {
+            return self;
+        }
+        self.environment(PADDING_VARIABLE, Some(OsString::new()))
+    }
+
     /// Forks the child, which waits.
     ///
     /// # Errors
@@ -90,14 +105,7 @@ impl Launch {
     }
 
     fn plan(&self) -> Result<Plan, ObserveError> {
-        // Keeps the order of our own environment: a program may print it.
-        let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-        for (name, value) in &self.environment {
-            variables.retain(|(old, _)| old != name);
-            if let Some(value) = value {
-                variables.push((name.clone(), value.clone()));
-            }
-        }
+        let variables = self.variables();
         let path = variables
             .iter()
             .find(|(name, _)| name == OsStr::new("PATH"))
@@ -114,6 +122,20 @@ impl Launch {
             arguments.map(c_string).collect::<Result<_, _>>()?,
             environment.map(c_string).collect::<Result<_, _>>()?,
         ))
+    }
+
+    /// The program's environment, in the order of our own: a program may print it.
+    fn variables(&self) -> Vec<(OsString, OsString)> {
+        let mut variables = own_variables();
+        for (name, value) in &self.environment {
+            let old = variables.iter_mut().find(|(old, _)| old == name);
+            match (old, value) {
+                (Some((_, old)), Some(value)) => old.clone_from(value),
+                (None, Some(value)) => variables.push((name.clone(), value.clone())),
+                (_, None) => variables.retain(|(old, _)| old != name),
+            }
+        }
+        variables
     }
 
     /// The paths to try in turn, as `execvp` does.
@@ -135,6 +157,10 @@ impl Launch {
             })
             .collect()
     }
+}
+
+fn own_variables() -> Vec<(OsString, OsString)> {
+    std::env::vars_os().collect()
 }
 
 fn c_string(text: OsString) -> Result<CString, ObserveError> {

@@ -8,13 +8,13 @@ mod keeper;
 
 use anyhow::{Context, Result, ensure};
 use keeper::Keeper;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use sunder_findings::Findings;
 use sunder_guests::MemoryFile;
 use sunder_hooking::call_sites::call_sites;
-use sunder_live::program::{self, Linkage};
+use sunder_live::program;
 use sunder_live::{Notices, Signals};
 use sunder_observe::launch::Launch;
 
@@ -51,16 +51,19 @@ pub enum Placement {
     SizedCallSite,
 }
 
-/// Runs the program to its end.
+/// Runs the program to its end: natively, with a notice, if it can't be given another heap.
 ///
 /// # Errors
-/// If the program can't be given another heap or can't be started, or the result can't be read.
+/// If the program can't be started, or the result can't be read.
 pub fn run(options: &Options, notices: &dyn Notices) -> Result<ExitStatus> {
     let (name, arguments) = options
         .program
         .split_first()
         .context("no program was given")?;
-    can_be_preloaded(name)?;
+    if let Some(why) = program::cannot_be_loaded(name) {
+        notices.note(&format!("the program runs natively: {why}"));
+        return wait_for(&Launch::new(name.clone()).arguments(arguments.to_vec()));
+    }
     let mut line = LINE;
     let mut sites = None;
     if let Some(file) = &options.fix {
@@ -112,20 +115,6 @@ fn wait_for(launch: &Launch) -> Result<ExitStatus> {
     let exit = child.wait()?;
     signals.release();
     Ok(exit)
-}
-
-/// # Errors
-/// If nothing can be loaded into the program, with the reason.
-fn can_be_preloaded(name: &OsStr) -> Result<()> {
-    if let Some(why) = program::preload_hindrance(name) {
-        anyhow::bail!("the program can't be given another heap: {why}");
-    }
-    let why = match program::find(name).map(|path| program::linkage(&path)) {
-        Some(Linkage::Static) => "the program is statically linked",
-        Some(Linkage::Privileged) => "the program has set-user-id or other privileges",
-        _ => return Ok(()),
-    };
-    anyhow::bail!("the program can't be given another heap: {why}")
 }
 
 /// Our library comes first: the loader takes the first definition of `malloc`.

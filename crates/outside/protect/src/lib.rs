@@ -31,9 +31,8 @@ pub use outcome::Outcome;
 
 use anyhow::{Context, Result};
 use report::Summary;
-use std::ffi::OsStr;
 use std::process::ExitStatus;
-use sunder_live::program::{self, Linkage};
+use sunder_live::program;
 use sunder_live::{Notices, Signals};
 use target::Targets;
 
@@ -46,7 +45,7 @@ pub fn run(options: &Options, notices: &dyn Notices) -> Result<Outcome> {
         .program
         .split_first()
         .context("no program was given")?;
-    if let Some(why) = cannot_be_loaded(name) {
+    if let Some(why) = program::cannot_be_loaded(name) {
         return run_natively(options, notices, why);
     }
     if options.eager {
@@ -81,15 +80,4 @@ fn run_natively(options: &Options, notices: &dyn Notices, why: &str) -> Result<O
         line: None,
         report: Some(Summary::native(why).json()),
     })
-}
-
-fn cannot_be_loaded(name: &OsStr) -> Option<&'static str> {
-    if let Some(why) = program::preload_hindrance(name) {
-        return Some(why);
-    }
-    match program::find(name).map(|path| program::linkage(&path)) {
-        Some(Linkage::Static) => Some("it is statically linked"),
-        Some(Linkage::Privileged) => Some("it has set-user-id or other privileges"),
-        _ => None,
-    }
 }

@@ -31,7 +31,8 @@ pub fn run(options: &Options, targets: &Targets) -> Result<Outcome> {
     }
     let launch = launch
         .environment("LD_PRELOAD", Some(preload))
-        .environment(loaded.variable, Some(loaded.value));
+        .environment(loaded.variable, Some(loaded.value))
+        .padded();
     let signals = Signals::hold();
     let prepared = launch.prepare()?;
     let process = prepared.pid();

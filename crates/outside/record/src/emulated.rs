@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use sunder_guests::MemoryFile;
 use sunder_live::program::{self, Linkage};
-use sunder_observe::launch::Launch;
+use sunder_observe::launch::{Launch, PADDING_VARIABLE};
 
 /// The emulator of this architecture, and the package of Debian that has it.
 const EMULATOR: &str = "qemu-x86_64";
@@ -67,6 +67,10 @@ impl Emulated {
             if let Some(own) = std::env::var_os("LD_PRELOAD") {
                 preload.push(":");
                 preload.push(own);
+            } else {
+                // Programs find the auxiliary vector, which has pairs of words, behind the
+                // environment: the library must remove an even number of variables.
+                all.extend(["-E".into(), format!("{PADDING_VARIABLE}=").into()]);
             }
             all.extend(["-E".into(), preload]);
         }

@@ -81,6 +81,11 @@ pub fn record(
     let (file, path) = create(&options.output)?;
     let signals = Signals::hold();
     let launch = launch.environment("SUNDER_TRACE", Some(path.clone().into_os_string()));
+    let launch = match &emulated {
+        None => launch.padded(),
+        // The emulator makes the program's environment of its own.
+        Some(_) => launch,
+    };
     let started = launch.prepare().and_then(|prepared| {
         let pid = prepared.pid();
         signals.forward_to(pid);

@@ -39,9 +39,8 @@ fn shell(text: &str) -> Command {
 #[test]
 fn the_environment_is_the_users() {
     assert_same(|| Command::new("env"));
-    assert_same(|| {
-        shell("env; cat /proc/$$/environ | tr '\\0' '\\n' | grep -v -e SUNDER -e PRELOAD")
-    });
+    // The kernel shows zeros where the removed strings were.
+    assert_same(|| shell("env; cat /proc/$$/environ | tr '\\0' '\\n' | grep ."));
 }
 
 #[test]

@@ -25,6 +25,7 @@ fn it_exports_what_it_interposes_and_nothing_else() {
     assert_eq!(
         symbols("--defined-only"),
         [
+            "__pthread_key_create",
             "aligned_alloc",
             "calloc",
             "dlclose",
@@ -46,6 +47,7 @@ fn it_exports_what_it_interposes_and_nothing_else() {
             "posix_spawnp",
             "prctl",
             "pthread_create",
+            "pthread_key_create",
             "pthread_sigmask",
             "pvalloc",
             "realloc",
@@ -58,6 +60,7 @@ fn it_exports_what_it_interposes_and_nothing_else() {
             "sigwait",
             "sigwaitinfo",
             "syscall",
+            "tss_create",
             "valloc",
         ]
     );
@@ -87,8 +90,10 @@ const OURS: &[&str] = &[
     "pthread_key_create",
     "pthread_self",
     "pthread_setspecific",
+    "sigaddset",
     "sigdelset",
     "sigfillset",
+    "sigismember",
 ];
 
 /// Symbols that the linker and the start files add.

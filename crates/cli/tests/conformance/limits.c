@@ -1,0 +1,61 @@
+/* What a program may use up: keys of thread-local values, locked memory, descriptors. */
+#include "check.h"
+#include <limits.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+static void *work(void *number) {
+    heat((long)number, 20000 * scale);
+    return NULL;
+}
+
+static void hot_work(void) {
+    in_threads(work);
+    for (long i = 0; i < THREADS; i++) cool(i, 20000 * scale);
+}
+
+static long ended;
+
+static void count_end(void *value) {
+    __atomic_fetch_add(&ended, (long)value, __ATOMIC_RELAXED);
+}
+
+static pthread_key_t keys[PTHREAD_KEYS_MAX + 1];
+
+static void *set_last(void *last) {
+    DO(pthread_setspecific(keys[(long)last], (void *)1));
+    heat(0, 1000);
+    return NULL;
+}
+
+/* As many keys as the C library has, each of which works. */
+static void all_keys(void) {
+    long count = 0;
+    while (pthread_key_create(&keys[count], count_end) == 0) count++;
+    printf("keys %ld\n", count);
+    pthread_t thread;
+    DO(pthread_create(&thread, NULL, set_last, (void *)(count - 1)));
+    DO(pthread_join(thread, NULL));
+    CHECK(ended == 1);
+    cool(0, 1000);
+    hot_work();
+    while (count > 0) DO(pthread_key_delete(keys[--count]));
+}
+
+static void locked_memory(void) {
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    int result = mlockall(MCL_CURRENT);
+    printf("locked %d %d\n", result, result == 0 ? 0 : errno);
+    hot_work();
+    CHECK(munlockall() == 0);
+}
+
+int main(int argc, char **argv) {
+    arguments(argc, argv);
+    all_keys();
+    locked_memory();
+    hot_work();
+    puts("done");
+    return 0;
+}
