@@ -18,6 +18,7 @@ static void *end(void *how) {
     if (strcmp(how, "exit") == 0) exit(7);
     if (strcmp(how, "quick") == 0) _exit(8);
     if (strcmp(how, "kill") == 0) kill(getpid(), SIGTERM);
+    if (strcmp(how, "bell") == 0) kill(getpid(), SIGRTMAX - 1);
     if (strcmp(how, "trap") == 0) __builtin_trap();
     if (strcmp(how, "last") == 0) {
         puts("the last thread ends");
