@@ -33,10 +33,17 @@ pub fn why_partial(trace: &Trace, damaged: u64) -> Option<String> {
             std::io::Error::from_raw_os_error(p.errno as i32)
         ),
         _ if !summary.ended => "it was cut off, as when the program is killed".to_owned(),
-        _ => format!(
-            "{} blocks are damaged or missing",
-            damaged + summary.damaged_blocks + summary.missing_blocks.max(summary.gaps)
-        ),
+        _ => {
+            let unread = damaged.saturating_add(summary.damaged_blocks);
+            match unread.saturating_add(summary.missing_blocks.max(summary.gaps)) {
+                0 => format!(
+                    "{} blocks of events begin before the one before them has ended, so times in \
+                     them are not right",
+                    summary.early_blocks
+                ),
+                blocks => format!("{blocks} blocks are damaged or missing"),
+            }
+        }
     })
 }
 

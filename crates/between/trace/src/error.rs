@@ -45,6 +45,16 @@ pub enum TraceError {
         /// The newest version that this program reads.
         newest: u32,
     },
+    /// A number in the file can't be right, although the checksums are.
+    #[error("{path} can't be used, as no recorder writes such a trace: at byte {offset}, {what}")]
+    Absurd {
+        /// The file.
+        path: PathBuf,
+        /// Where the block with the number begins.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+    },
     /// The header, which names the recorded program, is damaged or missing.
     #[error("{path} is cut off or damaged at its start: it has no readable header")]
     NoHeader {

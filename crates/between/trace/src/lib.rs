@@ -19,6 +19,8 @@
 pub mod announce;
 pub mod block;
 mod codec;
+#[cfg(feature = "craft")]
+pub mod craft;
 #[cfg(feature = "read")]
 mod damage;
 #[cfg(feature = "read")]

@@ -6,9 +6,11 @@
 //! [`Events::damaged_blocks`] report them.
 
 mod barriers;
+mod bounds;
 mod event;
 mod events;
 mod filter;
+mod guard;
 mod index;
 mod lane;
 mod parallel;
@@ -17,9 +19,11 @@ mod pieces;
 mod trace;
 mod waits;
 
+pub use bounds::memory_for;
 pub use event::{Event, What};
 pub use events::Events;
 pub use filter::{Filter, Kinds};
+pub use guard::Guard;
 pub use index::Summary;
 pub use parallel::Parallel;
 pub use piece::{LanePart, Piece, Touch, Turns};

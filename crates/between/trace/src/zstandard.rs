@@ -60,6 +60,29 @@ impl Compressor {
     }
 }
 
+/// Compresses `from` on the heap, at the level of recorders; `None` if that fails.
+#[cfg(feature = "craft")]
+pub fn compress(from: &[u8]) -> Option<Vec<u8>> {
+    // SAFETY: a function of one integer.
+    let mut to = vec![0; unsafe { zstd_sys::ZSTD_compressBound(from.len()) }];
+    // SAFETY: both are valid for their lengths.
+    let result = unsafe {
+        zstd_sys::ZSTD_compress(
+            to.as_mut_ptr().cast(),
+            to.len(),
+            from.as_ptr().cast(),
+            from.len(),
+            LEVEL,
+        )
+    };
+    // SAFETY: a function of one integer.
+    if unsafe { zstd_sys::ZSTD_isError(result) } != 0 {
+        return None;
+    }
+    to.truncate(result);
+    Some(to)
+}
+
 /// Unpacks `from`, which must give exactly `bytes` bytes.
 pub fn decompress(from: &[u8], bytes: usize) -> Option<Vec<u8>> {
     let mut to = vec![0; bytes];

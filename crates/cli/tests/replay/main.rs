@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod crafted;
 mod layouts;
 mod pages;
 mod simulate;

@@ -5,6 +5,7 @@
 //! Used by the library `sunder` and the program. It must not look at a live process, and must not print: the
 //! number of events read goes to the caller's [`Progress`].
 
+mod memory;
 pub mod options;
 mod progress;
 pub mod simulate;

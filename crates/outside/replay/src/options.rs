@@ -34,6 +34,9 @@ pub struct Simulate {
     pub heap_only: bool,
     /// Findings that cost less than this many percent are marked as not significant.
     pub threshold: Option<f64>,
+    /// The most bytes of memory that the replay takes. If none, half of what the machine, or the
+    /// control group of this process, has left.
+    pub memory: Option<u64>,
     /// Receives the number of events read.
     pub progress: Arc<dyn Progress>,
 }
@@ -54,6 +57,7 @@ impl Simulate {
             align: Vec::new(),
             heap_only: false,
             threshold: None,
+            memory: None,
             progress: Arc::new(NoProgress),
         }
     }

@@ -24,6 +24,7 @@ pub mod steps;
 pub use changes::{parse_align, parse_placement};
 pub use machine::{parse_caches, parse_place};
 
+use crate::memory;
 use crate::options::Simulate;
 use anyhow::{Result, ensure};
 use attribute::Shares;
@@ -43,9 +44,10 @@ use sunder_trace::read::Trace;
 /// # Errors
 /// If the trace can't be read, or such a machine can't be.
 pub fn simulate(options: &Simulate) -> Result<findings::Findings> {
-    let trace = Trace::open(&options.file)?;
+    let trace = memory::open(options)?;
     let machine = Machine::new(options, trace.threads())?;
     let layout = resolve::resolve(options, &trace)?;
+    memory::check(&trace)?;
     let first = Pass::first(&trace, &machine, &layout)?;
     let moved = moved_granules(&first.replayed.outcome);
     let shares = attribute::attribute(&trace, &machine, &layout, &moved)?;
@@ -72,6 +74,7 @@ impl Pass {
         let mut replay = Replay::new(machine, machine.config, layout, ())?;
         let heap = replay::needs_heap(machine, layout);
         let damaged = steps::each_of(trace, machine, heap, None, |steps| replay.feed(steps))?;
+        memory::check(trace)?;
         let replayed = replay.finish();
         ensure!(
             replayed.outcome.accesses() > 0,

@@ -6,6 +6,7 @@ mod batch;
 mod candidates;
 mod subjects;
 
+use crate::memory;
 use crate::options::{PlacementAsked, WhatIf};
 use crate::simulate::changes::Changes;
 use crate::simulate::layout::{Layout, page_for};
@@ -39,7 +40,7 @@ const START_STEP: u64 = 8;
 /// If the trace can't be read, or such a machine can't be.
 pub fn what_if(options: &WhatIf) -> Result<Findings> {
     let asked = &options.base;
-    let trace = Trace::open(&asked.file)?;
+    let trace = memory::open(asked)?;
     let machine = Machine::new(asked, trace.threads())?;
     let layout = Layout::default();
     let first = Pass::first(&trace, &machine, &layout)?;
@@ -82,6 +83,7 @@ impl Question<'_> {
             .collect();
         let findings: Vec<&Finding> = asked.iter().map(|&i| &result.findings[i]).collect();
         let mut program = Program::read(self.trace);
+        memory::check(self.trace)?;
         let subjects = Subjects::of(&findings, &mut program, line);
         let tries = self.tries(&findings, &mut program, &subjects);
         let mut wanted: Vec<Wanted> = Vec::new();

@@ -24,6 +24,8 @@ pub struct Decoder {
     value: u64,
     segment: Segment,
     last: u64,
+    /// Slots have no earlier time than this.
+    not_before: u64,
     damaged: bool,
 }
 
@@ -69,16 +71,22 @@ struct Segment {
     left: u64,
     time: u64,
     step: u64,
+    /// The stamp at its end, as it is in the file.
     end: u64,
 }
 
 impl Segment {
-    /// `slots` slots from `start` to before `end`.
-    const fn new(slots: u64, start: u64, end: u64) -> Self {
-        let length = end.saturating_sub(start);
+    /// `slots` slots from `start` to before `end`, but none before `not_before`.
+    const fn new(slots: u64, start: u64, end: u64, not_before: u64) -> Self {
+        let from = if start < not_before {
+            not_before
+        } else {
+            start
+        };
+        let length = end.saturating_sub(from);
         Self {
             left: slots,
-            time: start,
+            time: from,
             step: match length.checked_div(slots) {
                 Some(step) => step,
                 None => 0,
@@ -89,9 +97,10 @@ impl Segment {
 }
 
 impl Decoder {
-    /// A decoder of `payload`, unpacked, of the block with this header; `None` if the payload does
-    /// not even have the lengths of its columns.
-    pub fn new(header: &BlockHeader, payload: Vec<u8>) -> Option<Self> {
+    /// A decoder of `payload`, unpacked, of the block with this header, whose slots get no earlier
+    /// time than `not_before`, in ticks; `None` if the payload does not even have the lengths of its
+    /// columns.
+    pub fn new(header: &BlockHeader, not_before: u64, payload: Vec<u8>) -> Option<Self> {
         let mut columns = [Numbers::default(); COLUMNS];
         let mut start = LENGTHS;
         for (i, column) in columns.iter_mut().enumerate() {
@@ -117,8 +126,9 @@ impl Decoder {
             hit_run: None,
             previous: None,
             value: 0,
-            segment: Segment::new(0, header.first, header.first),
+            segment: Segment::new(0, header.first, header.first, not_before),
             last: header.last,
+            not_before,
             damaged: false,
         })
     }
@@ -234,7 +244,7 @@ impl Decoder {
     fn next_segment(&mut self) -> Option<()> {
         let start = self.segment.end;
         self.segment = if self.stamps.is_empty() {
-            Segment::new(u64::from(self.left), start, self.last)
+            Segment::new(u64::from(self.left), start, self.last, self.not_before)
         } else {
             let slots = self.stamps.next(&self.payload)?;
             let end = start.checked_add(self.stamps.next(&self.payload)?)?;
@@ -242,7 +252,7 @@ impl Decoder {
             if slots > u64::from(self.left) || end > self.last {
                 return None;
             }
-            Segment::new(slots, start, end)
+            Segment::new(slots, start, end, self.not_before)
         };
         Some(())
     }

@@ -24,7 +24,7 @@ fn unpack(block: &[u8]) -> (BlockHeader, Vec<u8>) {
 
 fn decode(block: &[u8]) -> Vec<(u64, Slot)> {
     let (header, payload) = unpack(block);
-    let mut decoder = Decoder::new(&header, payload).unwrap();
+    let mut decoder = Decoder::new(&header, 0, payload).unwrap();
     let slots = std::iter::from_fn(|| decoder.next_slot()).collect();
     assert!(!decoder.is_damaged());
     slots
@@ -140,7 +140,7 @@ proptest! {
         let (header, mut payload) = unpack(block);
         let at = at.index(payload.len());
         payload[at] ^= flip;
-        if let Some(mut decoder) = Decoder::new(&header, payload) {
+        if let Some(mut decoder) = Decoder::new(&header, 0, payload) {
             let mut count = 0;
             while let Some((time, _)) = decoder.next_slot() {
                 prop_assert!((header.first..=header.last).contains(&time));
@@ -174,10 +174,10 @@ proptest! {
             let at = at.index(payload.len());
             payload[at] ^= flip;
         }
-        let Some(mut slow) = Decoder::new(&header, payload.clone()) else {
+        let Some(mut slow) = Decoder::new(&header, 0, payload.clone()) else {
             return Ok(());
         };
-        let mut fast = Decoder::new(&header, payload).unwrap();
+        let mut fast = Decoder::new(&header, 0, payload).unwrap();
         let mut columns = Columns::default();
         loop {
             columns.clear();

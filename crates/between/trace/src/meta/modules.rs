@@ -15,6 +15,19 @@ pub struct Segment {
     pub flags: u32,
 }
 
+impl Segment {
+    /// Whether all its addresses and offsets, rounded to pages, are in an address space and in a
+    /// file. A recorder writes no other ones, so no reader need expect them.
+    fn is_possible(&self) -> bool {
+        const MOST: u64 = i64::MAX as u64 - (1 << 16);
+        let ends_by = |first: u64, most: u64| {
+            let end = first.checked_add(self.bytes);
+            end.is_some_and(|end| end <= most)
+        };
+        ends_by(self.start, u64::MAX - (1 << 16)) && ends_by(self.file_offset, MOST)
+    }
+}
+
 /// A loaded file, borrowed by the recorder.
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleParts<'a> {
@@ -99,12 +112,16 @@ impl Module {
                 segments: Vec::new(),
             };
             for _ in 0..fields.u32()? {
-                module.segments.push(Segment {
+                let segment = Segment {
                     start: fields.u64()?,
                     bytes: fields.u64()?,
                     file_offset: fields.u64()?,
                     flags: fields.u32()?,
-                });
+                };
+                if !segment.is_possible() {
+                    return None;
+                }
+                module.segments.push(segment);
             }
             all.push(module);
         }

@@ -98,13 +98,13 @@ impl<'t> Events<'t> {
             if at.decoder.take().is_some_and(|d| d.is_damaged()) {
                 self.damaged += 1;
             }
-            let Some(block) = blocks.get(at.next_block) else {
+            let block = blocks.get(at.next_block);
+            let Some(block) = block.filter(|_| self.trace.may_go_on()) else {
                 at.next = None;
                 return false;
             };
             at.next_block += 1;
-            let payload = self.trace.payload(block);
-            at.decoder = payload.and_then(|p| Decoder::new(&block.header, p));
+            at.decoder = self.trace.decoder(block);
             if at
                 .decoder
                 .as_ref()

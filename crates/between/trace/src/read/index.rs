@@ -1,6 +1,7 @@
 //! The first pass over a trace: every block's header, and the payloads other than events. Skips
 //! damaged parts.
 
+use super::bounds::{Bounds, check_threads};
 use crate::block::{BLOCK_MAGIC, BlockHeader, HEADER_BYTES, Kind, checksum};
 use crate::meta::{End, Header, Module, PREFIX_BYTES, parse_stacks};
 use crate::zstandard;
@@ -16,6 +17,8 @@ pub struct Block {
     pub offset: u64,
     pub header: BlockHeader,
     pub checksum: u64,
+    /// The end of the thread's blocks before it, in ticks: its events have no earlier time.
+    pub not_before: u64,
 }
 
 /// The size of a trace, and what is missing in it.
@@ -41,12 +44,34 @@ pub struct Summary {
     pub damaged_blocks: u64,
     /// Blocks of kinds that this version does not know.
     pub unknown_blocks: u64,
+    /// Blocks of events that begin before the block before them has ended. Their events are read
+    /// with later times, so that a thread's time never goes back.
+    pub early_blocks: u64,
 }
 
 impl Summary {
     /// Whether the trace is complete, according to the headers.
     pub const fn is_complete(&self) -> bool {
-        self.ended && self.gaps == 0 && self.missing_blocks == 0 && self.damaged_blocks == 0
+        self.ended
+            && self.gaps == 0
+            && self.missing_blocks == 0
+            && self.damaged_blocks == 0
+            && self.early_blocks == 0
+    }
+}
+
+/// Why a file can't be indexed.
+#[derive(Debug)]
+pub enum ScanError {
+    /// It can't be read.
+    Read(io::Error),
+    /// A number in it breaks a bound: at which byte the block begins, and what is wrong.
+    Absurd(u64, String),
+}
+
+impl From<io::Error> for ScanError {
+    fn from(error: io::Error) -> Self {
+        Self::Read(error)
     }
 }
 
@@ -67,14 +92,17 @@ impl Index {
     /// Reads the headers of a file of `length` bytes.
     ///
     /// # Errors
-    /// If reading fails.
-    pub fn scan(file: &File, length: u64) -> io::Result<Self> {
+    /// If reading fails, or a number in the file breaks a bound.
+    pub fn scan(file: &File, length: u64) -> Result<Self, ScanError> {
         let mut index = Self::default();
+        let mut bounds = Bounds::default();
         let mut threads = BTreeMap::new();
         index.summary.bytes = length;
         let mut at = PREFIX_BYTES as u64;
         while at < length {
             if let Some(block) = block_at(file, at, length)? {
+                let bounded = bounds.check(&block.header, length);
+                bounded.map_err(|what| ScanError::Absurd(at, what))?;
                 at += HEADER_BYTES as u64 + u64::from(block.header.stored);
                 index.add(file, block, &mut threads);
             } else {
@@ -85,6 +113,11 @@ impl Index {
             }
         }
         index.finish(threads);
+        let threads = index.threads.iter().map(|(thread, blocks)| {
+            let blocks = blocks.iter();
+            (*thread, blocks.map(|block| (block.offset, &block.header)))
+        });
+        check_threads(threads, length).map_err(|(at, what)| ScanError::Absurd(at, what))?;
         Ok(index)
     }
 
@@ -146,12 +179,19 @@ impl Index {
                 .last()
                 .map_or(0, |b| u64::from(b.header.sequence) + 1);
             self.summary.missing_blocks += last - blocks.len() as u64;
+            let mut end = 0;
+            for block in &mut blocks {
+                self.summary.early_blocks += u64::from(block.header.first < end);
+                block.not_before = end;
+                end = end.max(block.header.last);
+            }
             self.threads.push((thread, blocks));
         }
         // Only the totals tell how many blocks are missing at the end of a thread.
         if let Some(end) = &self.end {
             let known = self.summary.blocks + self.summary.missing_blocks;
-            self.summary.missing_blocks += end.blocks.saturating_sub(known);
+            let missing = &mut self.summary.missing_blocks;
+            *missing = missing.saturating_add(end.blocks.saturating_sub(known));
         }
     }
 }
@@ -171,17 +211,21 @@ fn block_at(file: &File, at: u64, length: u64) -> io::Result<Option<Block>> {
         offset: at,
         header,
         checksum,
+        not_before: 0,
     }))
 }
 
 /// The position of the next valid block from `from` on; the file's end if there is none.
 fn next_block(file: &File, from: u64, length: u64) -> io::Result<u64> {
     const CHUNK: usize = 1 << 20;
-    let mut chunk = vec![0; CHUNK];
+    // A gap is mostly short, and a file may have many.
+    let mut size = 1 << 12;
+    let mut chunk = Vec::new();
     let mut at = from;
     while at < length {
-        let have = CHUNK.min(usize::try_from(length - at).unwrap_or(CHUNK));
-        let bytes = &mut chunk[..have];
+        let have = size.min(usize::try_from(length - at).unwrap_or(size));
+        chunk.resize(have, 0);
+        let bytes = &mut chunk[..];
         file.read_exact_at(bytes, at)?;
         for place in places_of_magic(bytes) {
             if block_at(file, at + place as u64, length)?.is_some() {
@@ -189,12 +233,13 @@ fn next_block(file: &File, from: u64, length: u64) -> io::Result<u64> {
             }
         }
         // The magic may lie across the border of two chunks.
-        let kept = if have == CHUNK {
+        let kept = if have == size {
             BLOCK_MAGIC.len() - 1
         } else {
             0
         };
         at += (have - kept) as u64;
+        size = (size * 2).min(CHUNK);
     }
     Ok(length)
 }

@@ -2,16 +2,13 @@
 //! with the positions of slots that are no accesses. Readers of many accesses at once
 //! ([`super::pieces`]) use it; it does not know other threads.
 
+use super::bounds::BATCH;
 use super::event::{Announced, Event, other_event};
 use super::filter::Kinds;
 use super::trace::Trace;
 use crate::codec::decode::{Columns, Decoder};
 use crate::slot::{Key, Slot, access_kind};
 use sunder_access::{ThreadId, Time};
-
-/// How many slots are decoded at once: three columns of 8 KiB, so that those of some tens of
-/// threads stay in the second-level cache.
-const BATCH: usize = 1024;
 
 /// A thread's position in its blocks.
 #[derive(Debug)]
@@ -152,12 +149,12 @@ impl<'t> Lane<'t> {
             if self.decoder.take().is_some_and(|d| d.is_damaged()) {
                 self.damaged += 1;
             }
-            let Some(block) = blocks.get(self.next_block) else {
+            let block = blocks.get(self.next_block);
+            let Some(block) = block.filter(|_| self.trace.may_go_on()) else {
                 return false;
             };
             self.next_block += 1;
-            let payload = self.trace.payload(block);
-            self.decoder = payload.and_then(|p| Decoder::new(&block.header, p));
+            self.decoder = self.trace.decoder(block);
             if self.decoder.is_some() {
                 return true;
             }
@@ -172,9 +169,8 @@ pub(super) fn each_event(trace: &Trace, thread: usize, kinds: Kinds, mut each: i
     let known = &trace.threads[thread];
     let mut announced = None;
     let mut batch = Columns::default();
-    for block in &known.blocks {
-        let payload = trace.payload(block);
-        let Some(mut decoder) = payload.and_then(|p| Decoder::new(&block.header, p)) else {
+    for block in known.blocks.iter().take_while(|_| trace.may_go_on()) {
+        let Some(mut decoder) = trace.decoder(block) else {
             continue;
         };
         if !may_hold(&decoder, kinds) {

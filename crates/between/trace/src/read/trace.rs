@@ -1,7 +1,9 @@
 //! An opened trace: what is known of it without reading its events. Used by all readers of events;
 //! it must not know in which orders they are read.
 
-use super::index::{Block, Index, Summary, read_payload};
+use super::guard::{Guard, Guarded};
+use super::index::{Block, Index, ScanError, Summary, read_payload};
+use crate::codec::decode::Decoder;
 use crate::error::TraceError;
 use crate::meta::{Clock, End, Header, Module, PREFIX_BYTES, Progress, State};
 use crate::{MAGIC, VERSION};
@@ -24,6 +26,7 @@ pub struct Trace {
     end: Option<End>,
     summary: Summary,
     pub(super) scale: Scale,
+    guarded: Guarded,
 }
 
 /// A thread of a trace.
@@ -117,7 +120,14 @@ impl Trace {
             return Err(TraceError::Foreign { path: here() });
         }
         let progress = Progress::from_prefix(&prefix);
-        let index = Index::scan(&file, length).map_err(failed)?;
+        let index = Index::scan(&file, length).map_err(|error| match error {
+            ScanError::Read(source) => failed(source),
+            ScanError::Absurd(offset, what) => TraceError::Absurd {
+                path: here(),
+                offset,
+                what,
+            },
+        })?;
         let header = index
             .header
             .ok_or_else(|| TraceError::NoHeader { path: here() })?;
@@ -138,6 +148,7 @@ impl Trace {
             header,
             progress,
             scale,
+            guarded: Guarded::default(),
         })
     }
 
@@ -210,8 +221,30 @@ impl Trace {
     }
 
     /// A block's unpacked payload; `None` if it is damaged.
-    pub(super) fn payload(&self, block: &Block) -> Option<Vec<u8>> {
+    fn payload(&self, block: &Block) -> Option<Vec<u8>> {
         read_payload(&self.file, block)
+    }
+
+    /// The slots of a block; `None` if it is damaged.
+    pub(super) fn decoder(&self, block: &Block) -> Option<Decoder> {
+        let payload = self.payload(block)?;
+        Decoder::new(&block.header, block.not_before, payload)
+    }
+
+    /// Asks `guard` again and again while events are read, from now on.
+    pub fn set_guard(&mut self, guard: Guard) {
+        self.guarded = Guarded::by(guard);
+    }
+
+    /// Why reading events was ended by the guard; `None` if it was not. Whoever reads events of a
+    /// guarded trace must look here afterwards: they may not be all.
+    pub fn stopped(&self) -> Option<&str> {
+        self.guarded.stopped()
+    }
+
+    /// Whether events may be read on.
+    pub(super) fn may_go_on(&self) -> bool {
+        self.guarded.may_go_on()
     }
 }
 

@@ -1,4 +1,6 @@
-//! The reading side, on files that the recorder (`crates/inside/recorder`) wrote.
+//! The reading side, on files that the recorder (`crates/inside/recorder`) wrote, and on crafted
+//! ones.
 
+mod crafted;
 mod pieces;
 mod read;

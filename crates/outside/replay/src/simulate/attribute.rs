@@ -13,6 +13,7 @@ use super::relocate::Relocation;
 use super::replay::needs_heap;
 use super::show;
 use super::steps::BlockRequest;
+use crate::memory;
 use anyhow::Result;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -61,6 +62,7 @@ pub fn attribute(
         on_pages: Vec::new(),
     };
     take_rest(&mut pass, &mut session)?;
+    memory::check(trace)?;
     Ok(Shares {
         session,
         span: pass.span.unwrap_or_default(),

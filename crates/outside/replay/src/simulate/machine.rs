@@ -22,8 +22,8 @@ pub struct Machine {
     pub heap_only: bool,
     /// Reports the progress of its replays.
     pub progress: Readings,
-    /// Nodes by the thread's index in the trace, which begins at 1.
-    nodes: Vec<u32>,
+    /// The index in the trace of each thread, ascending, and its node.
+    nodes: Vec<(u32, u32)>,
 }
 
 impl Machine {
@@ -34,29 +34,36 @@ impl Machine {
     /// # Errors
     /// If such a machine can't be.
     pub fn new(options: &Simulate, threads: &[Thread]) -> Result<Self> {
-        let most = threads.iter().map(|t| t.index).max().unwrap_or(0);
-        ensure!(most > 0, "the trace holds no threads");
-        let mut nodes: Vec<u32> = match options.nodes {
+        let (Some(first), Some(last)) = (threads.first(), threads.last()) else {
+            bail!("the trace holds no threads");
+        };
+        // Threads of which the trace has nothing get no node, so that the memory for a machine
+        // depends on how many threads there are, and not on the numbers that they have.
+        let most = u32::try_from(threads.len()).unwrap_or(u32::MAX);
+        let count = match options.nodes {
             Some(0) => bail!("a machine needs at least one node"),
             Some(count) => {
                 ensure!(
                     !options.map.is_empty() || count <= most,
                     "{count} nodes are more than the {most} threads of the trace"
                 );
-                (0..most).map(|index| index % count).collect()
+                count
             }
-            None => (0..most).collect(),
+            None => most,
         };
+        let indices = threads.iter().map(|thread| thread.index);
+        let mut nodes: Vec<(u32, u32)> = indices.zip((0..count).cycle()).collect();
         for (thread, node) in &options.map {
-            let place = thread
-                .checked_sub(1)
-                .and_then(|i| nodes.get_mut(i as usize))
-                .with_context(|| {
-                    format!("the trace has no thread {thread}: they are 1 to {most}")
-                })?;
-            *place = *node;
+            let place = nodes.binary_search_by_key(thread, |(index, _)| *index);
+            let place = place.ok().and_then(|place| nodes.get_mut(place));
+            let place = place.with_context(|| {
+                let (first, last) = (first.index, last.index);
+                format!("the trace has no thread {thread}: they are {first} to {last}")
+            })?;
+            place.1 = *node;
         }
-        let used = nodes.iter().max().map_or(1, |n| n.saturating_add(1));
+        let nodes_used = nodes.iter().map(|(_, node)| *node).max();
+        let used = nodes_used.map_or(1, |n| n.saturating_add(1));
         let count = options.nodes.unwrap_or(used);
         ensure!(
             used <= count,
@@ -79,8 +86,17 @@ impl Machine {
     /// The node of the thread with this index.
     #[inline]
     pub fn node(&self, thread: u32) -> u32 {
-        let place = (thread as usize).wrapping_sub(1);
-        self.nodes.get(place).copied().unwrap_or(0)
+        // Mostly all threads are there, and each has its number's place.
+        let likely = (thread as usize).wrapping_sub(1);
+        match self.nodes.get(likely) {
+            Some(&(index, node)) if index == thread => node,
+            _ => {
+                let place = self
+                    .nodes
+                    .binary_search_by_key(&thread, |(index, _)| *index);
+                place.map_or(0, |place| self.nodes[place].1)
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Many replays of one trace. The trace is read once for as many replays as fit into memory;
 //! each chunk goes to all of them, on all processors.
 
+use crate::memory;
 use crate::simulate::layout::Layout;
 use crate::simulate::machine::Machine;
 use crate::simulate::region::Region;
@@ -97,6 +98,7 @@ fn replay_group(
         return Ok(Vec::new());
     }
     let region = concerned(trace, wanted, machine.config.granule);
+    memory::check(trace)?;
     let watch = region.watch();
     let each = region.unit() / machine.config.granule.min(region.unit());
     let granules = (base.granules as u64).min(region.units().saturating_mul(each));
@@ -117,6 +119,7 @@ fn replay_group(
         each_of(trace, machine, true, watch.as_ref(), |steps| {
             replays.par_iter_mut().try_for_each(|r| r.feed(steps))
         })?;
+        memory::check(trace)?;
         all.par_extend(replays.into_par_iter().map(|r| Counted::of(r.finish())));
     }
     let still = all.remove(0).totals;
@@ -196,7 +199,7 @@ const MOST: u64 = 16;
 
 /// Bytes of memory that the system can give; a cautious guess if it does not say.
 fn available() -> u64 {
-    sunder_observe::proc::available_memory().unwrap_or(1 << 30)
+    sunder_observe::proc::memory_left().unwrap_or(1 << 30)
 }
 
 #[cfg(test)]
