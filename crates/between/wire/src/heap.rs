@@ -306,7 +306,7 @@ impl Segment {
     /// thread.
     pub fn drain_heap_events(&self, each: &mut dyn FnMut(HeapEvent)) {
         let ring = self.view().events();
-        while let Some([time, start, size, thread_and_kind, stack]) = ring.pop() {
+        for [time, start, size, thread_and_kind, stack] in ring.drain() {
             each(HeapEvent {
                 kind: if thread_and_kind >> 32 == 0 {
                     HeapEventKind::Allocated

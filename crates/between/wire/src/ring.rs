@@ -159,16 +159,24 @@ impl<'a, const WORDS: usize> Ring<'a, WORDS> {
         let position = tail.load(Ordering::Relaxed);
         let slot = self.slot(position);
         let free = self.free(position);
-        if slot.lap.load(Ordering::Acquire) != free + 1 {
+        if slot.lap.load(Ordering::Acquire) != free.wrapping_add(1) {
             return None;
         }
         let mut record = [0; WORDS];
         for (to, from) in record.iter_mut().zip(&slot.words) {
             *to = from.load(Ordering::Relaxed);
         }
-        slot.lap.store(free + 2, Ordering::Release);
-        tail.store(position + 1, Ordering::Relaxed);
+        slot.lap.store(free.wrapping_add(2), Ordering::Release);
+        tail.store(position.wrapping_add(1), Ordering::Relaxed);
         Some(record)
+    }
+}
+
+impl<const WORDS: usize> Ring<'_, WORDS> {
+    /// Takes the records that are there, oldest first. Ends after as many as the ring has room for:
+    /// a hostile program could make records appear for ever.
+    pub fn drain(&self) -> impl Iterator<Item = [u64; WORDS]> + '_ {
+        (0..self.slots).map_while(|_| self.pop())
     }
 }
 
@@ -190,6 +198,29 @@ mod tests {
         let rest: Vec<u64> = std::iter::from_fn(|| ring.pop()).map(|r| r[0]).collect();
         let wanted: Vec<u64> = (1..super::SAMPLE_SLOTS).chain([7]).collect();
         assert_eq!(rest, wanted);
+    }
+
+    /// The target can write to the ends of the ring at any time.
+    #[test]
+    fn a_ring_whose_end_is_turned_back_for_ever_is_left() {
+        use std::sync::atomic::Ordering::Relaxed;
+        let segment = Segment::create(&SegmentOptions::default()).expect("memory file");
+        let ring = segment.view().samples();
+        for position in [0, 5, u64::MAX - 1, u64::MAX] {
+            let mut taken = 0;
+            // Each record seems to be there, because its slot says so.
+            let turned = || {
+                ring.ends().tail.store(position, Relaxed);
+                let filled = ring.free(position).wrapping_add(1);
+                ring.slot(position).lap.store(filled, Relaxed);
+            };
+            turned();
+            for _ in ring.drain() {
+                taken += 1;
+                turned();
+            }
+            assert_eq!(taken, super::SAMPLE_SLOTS);
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -34,6 +34,8 @@ pub struct SegmentOptions {
 pub struct Segment {
     /// `None` once no process needs to find the file any more.
     file: Mutex<Option<File>>,
+    /// See [`Segment::inode`].
+    inode: u64,
     view: View,
     large: Mutex<LargeSnapshot>,
 }
@@ -109,6 +111,9 @@ pub struct RuntimeStatus {
     pub timer_signal: Option<u32>,
 }
 
+/// The name of segments' files.
+const NAME: &std::ffi::CStr = c"sunder-segment";
+
 impl Segment {
     /// Creates a segment. It takes 11 GB of address space, and memory only for the pages in
     /// use.
@@ -117,7 +122,7 @@ impl Segment {
     /// If the kernel refuses the memory file or the mapping.
     pub fn create(options: &SegmentOptions) -> Result<Self> {
         forbid_file_limit()?;
-        let segment = Self::map(memory_file(c"sunder-segment", TOTAL)?)?;
+        let segment = Self::map(memory_file(NAME, TOTAL)?)?;
         segment.initialize(options);
         Ok(segment)
     }
@@ -159,6 +164,7 @@ impl Segment {
         // SAFETY: the range was just mapped.
         unsafe { libc::madvise(base.as_ptr().cast(), TOTAL, libc::MADV_DONTDUMP) };
         Ok(Self {
+            inode: file.metadata().map_err(Error::Create)?.ino(),
             file: Mutex::new(Some(file)),
             // SAFETY: mapped above; unmapped only when the segment is dropped.
             view: unsafe { View::new(base) },
@@ -218,6 +224,11 @@ impl Segment {
         u32::try_from(file.as_ref()?.as_raw_fd()).ok()
     }
 
+    /// The inode number of its file, as a process that has mapped it shows in its list of mappings.
+    pub const fn inode(&self) -> u64 {
+        self.inode
+    }
+
     /// Closes the file. To be called when every process that needs the segment has mapped it.
     pub(crate) fn close_file(&self) {
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -232,7 +243,7 @@ impl Segment {
     /// Passes the register samples taken since the last call to `each`.
     pub fn drain_samples(&self, each: &mut dyn FnMut(TimerSample)) {
         let ring = self.view.samples();
-        while let Some([time, who, period_ns, ip, registers @ ..]) = ring.pop() {
+        for [time, who, period_ns, ip, registers @ ..] in ring.drain() {
             each(TimerSample {
                 time: Time(time),
                 thread: ThreadId(who as u32),

@@ -161,3 +161,138 @@ fn no_line_of_a_file_that_only_root_may_read_is_quoted() {
         });
     }
 }
+
+/// What the program `hostile` can do, and what it exits with if it lives to its end.
+const KINDS: [&str; 8] = [
+    "names",
+    "files",
+    "changes",
+    "threads",
+    "tracer",
+    "filter",
+    "scribble",
+    "descriptors",
+];
+const LIVED: i32 = 7;
+
+/// The commands that start a program.
+const STARTING: [&[&str]; 7] = [
+    &["detect", "-o", "FILE"],
+    &["detect", "--observer", "timer", "-o", "FILE"],
+    &["detect", "--observer", "isolate", "-o", "FILE"],
+    &["run"],
+    &["repair"],
+    &["protect"],
+    &["protect", "--eager"],
+];
+const ATTACHING: [&[&str]; 2] = [&["attach", "-o", "FILE"], &["attach", "--repair"]];
+
+/// Whether a text has what commands a terminal, or turns what follows.
+fn commands_a_terminal(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    text.chars()
+        .any(|c| c.is_control() && c != '\n' && c != '\t' || c == '\u{202e}')
+}
+
+/// A folder in which everybody may write, with a file of root's that everybody may read.
+fn playground(program: &Path) -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf) {
+    let (folder, copy) = everybodys(program);
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).expect("ours");
+    let file = folder.path().join("of-root");
+    std::fs::write(&file, "unchanged").expect("written");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("ours");
+    (folder, copy, file)
+}
+
+/// Runs one of root's commands beside the program; `who` tells of it in messages.
+fn is_withstood(who: &str, command: &mut Command, file: &Path, report: &Path) -> (i32, String) {
+    let _ = std::fs::remove_file(report);
+    let seen = crate::support::limited::limited(command)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .output()
+        .expect("timeout runs");
+    let told = String::from_utf8_lossy(&seen.stderr).into_owned();
+    let written = std::fs::read(report).unwrap_or_default();
+    for text in [&seen.stdout, &seen.stderr, &written] {
+        assert!(
+            !commands_a_terminal(text),
+            "{who}: {}",
+            String::from_utf8_lossy(text).escape_debug()
+        );
+    }
+    assert!(!told.contains("panicked at"), "{who}: {told}");
+    let now = std::fs::read(file).expect("readable");
+    assert_eq!(String::from_utf8_lossy(&now), "unchanged", "{who}: {told}");
+    use std::os::unix::process::ExitStatusExt;
+    let died = seen.status.signal().map(|signal| 128 + signal);
+    let status = died.or(seen.status.code()).expect("one of them");
+    (status, told)
+}
+
+/// Each hostile program under each command of root's that starts one: it gives up root's rights
+/// first, which Sunder keeps.
+#[test]
+fn hostile_programs_that_root_starts_reach_nothing() {
+    if !is_root() {
+        println!("SKIP: only root has rights that a program can give up");
+        return;
+    }
+    let _alone = targets::alone();
+    let program = c_program("hostile", &[]).expect("it compiles");
+    for kind in KINDS {
+        for words in STARTING {
+            let (folder, program, file) = playground(&program);
+            let report = folder.path().join("report");
+            let mut command = Command::new(plain_sunder().get_program());
+            for word in words {
+                match *word {
+                    "FILE" => command.arg(&report),
+                    word => command.arg(word),
+                };
+            }
+            command.arg("--").arg(&program).args([kind, "300"]);
+            let who = format!("{kind} under {words:?}");
+            let (status, told) = is_withstood(&who, command.arg(folder.path()), &file, &report);
+            // A program that writes over what is in it may end itself; and a filter is the program's
+            // own, under which what is in it may make a call.
+            let may_die = kind == "scribble" || kind == "filter";
+            let right = status == LIVED || may_die && status > 128 && !told.is_empty();
+            assert!(right, "{who}: {status}: {told}");
+        }
+    }
+}
+
+/// Each hostile program of another user beside root's `attach`.
+#[test]
+fn hostile_programs_that_root_attaches_to_reach_nothing() {
+    if !is_root() {
+        println!("SKIP: only root can attach to another user's program");
+        return;
+    }
+    let _alone = targets::alone();
+    let program = c_program("hostile", &[]).expect("it compiles");
+    for kind in KINDS {
+        for words in ATTACHING {
+            let (folder, program, file) = playground(&program);
+            let report = folder.path().join("report");
+            let mut target = Command::new(&program);
+            target.args([kind, "20000"]).arg(folder.path());
+            as_nobody(&mut target);
+            let target = Ended::new(&mut target);
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let mut command = Command::new(plain_sunder().get_program());
+            for word in words {
+                match *word {
+                    "FILE" => command.arg(&report),
+                    word => command.arg(word),
+                };
+            }
+            command.args(["--duration", "300ms", "--pid", &target.id()]);
+            let who = format!("{kind} beside {words:?}");
+            let (status, told) = is_withstood(&who, &mut command, &file, &report);
+            let right = status == 0 || status == 125 && told.contains("sunder: ");
+            assert!(right, "{who}: {status}: {told}");
+        }
+    }
+}

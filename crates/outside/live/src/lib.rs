@@ -7,6 +7,7 @@
 //! (`pipeline` does), not print or exit, and not stop a thread of the target.
 
 mod choice;
+mod claimed;
 mod command;
 mod ending;
 mod kind;

@@ -2,6 +2,7 @@
 //! and spends the budget of watchpoints on suspects. Driven by `command` and `look`. It must
 //! not know how the target was started, and must not print.
 
+use crate::claimed::is_the_programs;
 use crate::observer::{Attention, LiveObserver};
 use crate::quiet::Quiet;
 use crate::timer;
@@ -218,6 +219,9 @@ impl Live {
         };
         let inside = self.observer.is_inside();
         for claim in registry.poll() {
+            if !is_the_programs(&claim, self.root) {
+                continue;
+            }
             if inside {
                 // The image that this one replaces has ended, so all of its samples are in its
                 // segment.

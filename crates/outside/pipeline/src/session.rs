@@ -220,7 +220,8 @@ impl Session {
     /// Samples of the timer observer that were lost because they were not drained in time.
     pub fn samples_dropped(&self) -> u64 {
         let all = self.heaps.values().flatten();
-        all.map(|heap| heap.segment.status().samples_dropped).sum()
+        all.map(|heap| heap.segment.status().samples_dropped)
+            .fold(0, u64::saturating_add)
     }
 
     /// The process has ended. If it has no events, its heap is dropped.

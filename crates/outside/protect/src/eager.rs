@@ -78,8 +78,8 @@ impl LiveRemedy for Protector<'_> {
             name: "isolate",
             frequencies: (1, 1),
         };
-        // In this mode the library reports no changes.
-        let tap = Tap::new(Rc::clone(&self.shared));
+        // In this mode the library reports no changes, so none are taken.
+        let tap = Tap::new(Rc::clone(&self.shared), Rc::default());
         Some((Box::new(tap), chosen))
     }
 

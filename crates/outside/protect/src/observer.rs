@@ -11,6 +11,7 @@ use crate::keeper::Keeper;
 use crate::report::closed_because;
 use crate::shared::{Shared, loaded};
 use anyhow::{Context, Result};
+use std::cell::Cell;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::rc::Rc;
@@ -50,6 +51,7 @@ pub fn observe(what: &Observation, sampled: u32) -> Result<(Findings, ExitStatus
     let mut observer = IsolateObserver {
         library: MemoryFile::isolate().context("cannot make the library available")?,
         shared,
+        process: Rc::default(),
         frequency: what.options.frequency.unwrap_or(FREQUENCY),
         keeper: None,
         collector: None,
@@ -67,6 +69,8 @@ pub fn observe(what: &Observation, sampled: u32) -> Result<(Findings, ExitStatus
 struct IsolateObserver {
     library: MemoryFile,
     shared: Rc<Shared>,
+    /// The program's process, once it is known.
+    process: Rc<Cell<Option<ProcessId>>>,
     /// Commits a second.
     frequency: u32,
     keeper: Option<Keeper>,
@@ -90,11 +94,12 @@ impl LiveRemedy for IsolateObserver {
             name: "isolate",
             frequencies: (self.frequency, self.frequency),
         };
-        let tap = Tap::new(Rc::clone(&self.shared));
+        let tap = Tap::new(Rc::clone(&self.shared), Rc::clone(&self.process));
         Some((Box::new(tap), chosen))
     }
 
     fn begins(&mut self, process: ProcessId) -> Result<()> {
+        self.process.set(Some(process));
         let process = process.0 as i32;
         let interval = 1_000_000 / self.frequency.max(1);
         let keeper = Keeper::with_tick(Rc::clone(&self.shared), interval, process);
@@ -132,7 +137,7 @@ impl LiveRemedy for IsolateObserver {
             .enumerate()
             .filter(|(i, _)| !matches!(*i as u32, 0 | why::NO_WORKER | why::NO_MEMORY))
             .map(|(_, count)| count.load(Relaxed))
-            .sum();
+            .fold(0, u64::saturating_add);
         match (keeper.refusal().or(closed), episodes) {
             (Some(why), 0) => limits.push(Limit::NothingIsolated {
                 why: Some(why.to_string()),

@@ -73,8 +73,9 @@ impl Summary {
                 .filter(|(_, p)| states.contains(&p.state.load(Relaxed)))
                 .count()
         };
-        let pages =
-            control.page_count.load(Relaxed) + tracked(&[page::PRIVATE, page::CONTENDED]) as u32;
+        // The program may write any number there.
+        let private = tracked(&[page::PRIVATE, page::CONTENDED]) as u32;
+        let pages = control.page_count.load(Relaxed).saturating_add(private);
         let named = [
             (why::RECALLED, "recalled"),
             (why::SYSTEM_CALL, "system_call"),
@@ -101,8 +102,7 @@ impl Summary {
             episodes: returns
                 .iter()
                 .filter(|(n, _)| began(n))
-                .map(|(_, n)| n)
-                .sum(),
+                .fold(0, |sum: u64, (_, n)| sum.saturating_add(*n)),
             returns,
             commits: control.commits.load(Relaxed),
             committed_bytes: control.committed_bytes.load(Relaxed),

@@ -301,7 +301,8 @@ impl Attempt {
         }
         let applied = area.applied.load(Relaxed);
         if self.stays.last().map(|s| s.applied) != Some(applied) {
-            let faults_before = self.stays.iter().map(|s| s.faults).sum();
+            let faults = self.stays.iter().map(|s| s.faults);
+            let faults_before = faults.fold(0, u64::saturating_add);
             self.stays.push(Stay {
                 applied,
                 took: area.took.load(Relaxed),
@@ -324,7 +325,9 @@ impl Attempt {
             }
             return;
         }
-        stay.faults = area.faults.load(Relaxed) - stay.faults_before;
+        // The program may write any number there.
+        let faults = area.faults.load(Relaxed);
+        stay.faults = faults.saturating_sub(stay.faults_before);
         if state == ROLLED_BACK {
             let reason = area.reason.load(Relaxed);
             stay.back = Some((reason, area.rolled_back.load(Relaxed)));

@@ -2,10 +2,10 @@
 //! samples. Called by `live` whenever it drains the observers. Must not decide anything.
 
 use crate::shared::Shared;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::Relaxed;
 use sunder_access::{
     Access, Address, CodeAddress, Granule, Kind, ProcessId, Provenance, ThreadId, Time,
 };
@@ -21,6 +21,8 @@ const MOST: usize = 1 << 17;
 /// The observer that reads the rings in the control file; see the head of this file.
 pub struct Tap {
     shared: Rc<Shared>,
+    /// The program's process, once it is known. What the program writes about that is not believed.
+    process: Rc<Cell<Option<ProcessId>>>,
     lines: HashMap<Address, Line>,
 }
 
@@ -34,16 +36,19 @@ struct Line {
 
 impl Tap {
     /// For what the workers write into the control file's rings.
-    pub fn new(shared: Rc<Shared>) -> Self {
+    pub fn new(shared: Rc<Shared>, process: Rc<Cell<Option<ProcessId>>>) -> Self {
         Self {
             shared,
+            process,
             lines: HashMap::new(),
         }
     }
 
     /// Hands on all records that have arrived, in the order of time.
     fn take(&mut self, session: &mut Session) {
-        let process = ProcessId(self.shared.process.load(Relaxed));
+        let Some(process) = self.process.get() else {
+            return;
+        };
         let tracking = &self.shared.tracking;
         let mut changes: Vec<Access> = Vec::new();
         while changes.len() < MOST
