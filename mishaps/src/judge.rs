@@ -11,6 +11,9 @@ use std::os::unix::process::ExitStatusExt;
 const TOOL_FAILED: i32 = 125;
 const NOT_EXECUTED: [i32; 2] = [126, 127];
 
+/// The status of our program that could not make a thread (`endures.c`).
+const NO_THREAD: i32 = 98;
+
 /// What is to be said of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -105,6 +108,11 @@ fn program(
         && (!scene.subject.ignores || seen.stdout.is_empty())
     {
         return Verdict::EndedBySignal;
+    }
+    // Our heap reserves half of a limited address space, so there is less for stacks.
+    let short = matches!(mishap, Mishap::Short(Shortage::AddressSpace(_)));
+    if short && scene.mode.name == "run" && status == NO_THREAD {
+        return Verdict::Documented("no room for a thread's stack beside our heap");
     }
     let killed = 128 + libc::SIGKILL;
     let isolates = scene.mode.name.contains("protect") || scene.mode.name.contains("isolate");

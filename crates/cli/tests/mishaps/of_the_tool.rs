@@ -39,8 +39,10 @@ fn tried(name: &str) {
             let run = prepared.run(kind, seed).expect("it can be run");
             if let Verdict::Wrong(why) = &run.verdict {
                 panic!(
-                    "{name}, {kind:?}, seed {seed}: {}: {why}\n{}",
-                    run.mishap, run.outcome.stderr
+                    "{name}, {kind:?}, seed {seed}: {}: {why}\n{}\nIts output:\n{}",
+                    run.mishap,
+                    run.outcome.stderr,
+                    String::from_utf8_lossy(&run.outcome.stdout)
                 );
             }
         }

@@ -22,7 +22,13 @@ pub fn set_hooked(hooked: bool) {
 /// Whether this is another process in our memory, the child of a `vfork`, which has signal actions
 /// of its own. A forked child is not: it has its own memory as well.
 pub fn is_guest() -> bool {
-    is_here() && system::process_id() != PROCESS.load(Ordering::Relaxed)
+    is_here() && is_another()
+}
+
+/// Whether this is another process than the one that the library was put into: a guest, also if the
+/// library is not in use any more, or a forked child.
+pub fn is_another() -> bool {
+    system::process_id() != PROCESS.load(Ordering::Relaxed)
 }
 
 /// Whether the library is in use here; true from before anything can be moved, and false in forked

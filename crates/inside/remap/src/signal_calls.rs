@@ -6,7 +6,7 @@
 
 use crate::before::before;
 use crate::peek::word_in_place;
-use crate::process::{is_guest, is_here};
+use crate::process::{is_another, is_guest, is_here};
 use crate::program::{self, BIT};
 use crate::repeat::repeat;
 use crate::shared::{control, withdraw};
@@ -107,7 +107,9 @@ unsafe fn action(call: &mut Call) {
     // signals other than SIGSEGV that does no harm unless the child sets handlers.
     let may_ask = fault || !shared::is_confined();
     let (before, are_known) = (handlers::wanted(signal), handlers::are_known());
-    if may_ask && is_guest() || fault && !handlers::are_in_kernel() {
+    // Where the library was taken out, a child of `vfork` is no guest, and shares our memory.
+    let is_others = || is_guest() || !handlers::are_in_kernel() && is_another();
+    if may_ask && is_others() || fault && !handlers::are_in_kernel() {
         // SAFETY: the program's own call, with its own arguments; the kernel has written to `old`.
         unsafe {
             make(call);
