@@ -7,7 +7,7 @@ use super::record::{self, Parsed};
 use crate::clock::monotonic_now;
 use crate::perf_event::{Ring, poll};
 use crate::{Event, ObserveError, PerfRefusal, proc};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -408,14 +408,16 @@ fn online_cpus() -> Vec<u32> {
 /// How many more descriptors this process may open, after raising its soft
 /// limit to the hard one.
 fn descriptor_budget() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    // Affects this process and its later children, never the observed process.
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    let _ = setrlimit(Resource::Nofile, raised);
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let limit = || proc::own_limit(libc::RLIMIT_NOFILE);
+    if let Some((_, hard)) = limit() {
+        // Affects this process and its later children, never the observed process.
+        let raised = Rlimit {
+            current: Some(hard),
+            maximum: Some(hard),
+        };
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
+    let limit = limit().map_or(u64::MAX, |(soft, _)| soft);
     let used = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     (limit as usize).saturating_sub(used + SPARE_DESCRIPTORS)
 }

@@ -2,8 +2,7 @@
 //! causes; `/proc` tells them apart.
 
 use super::PerfRefusal;
-use crate::proc::{Fields, Folder};
-use rustix::process::{Resource, getrlimit};
+use crate::proc::{Fields, Folder, own_limit};
 use std::fs;
 use sunder_access::ProcessId;
 
@@ -60,9 +59,9 @@ fn may_profile() -> bool {
         .is_some_and(|capabilities| capabilities & (1 << 38 | 1 << 21) != 0)
 }
 
-/// `RLIMIT_NOFILE`; `u64::MAX` if there is no limit.
+/// `RLIMIT_NOFILE`; `u64::MAX` if there is no limit, or none is known.
 fn descriptor_limit() -> u64 {
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+    own_limit(libc::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft)
 }
 
 #[cfg(test)]

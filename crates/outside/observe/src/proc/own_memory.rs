@@ -3,6 +3,7 @@
 
 use super::folder::Folder;
 use super::meminfo::available_memory;
+use super::own_limits::own_limit;
 use std::fs;
 
 /// How much memory this process has.
@@ -21,13 +22,8 @@ pub fn own_memory() -> Option<OwnMemory> {
 
 /// Bytes of address space that this process may have; `None` without a limit (`ulimit -v`).
 pub fn own_address_space() -> Option<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: libc::RLIM_INFINITY,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // SAFETY: `limit` is a valid place for the result.
-    let done = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
-    (done && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    let (soft, _) = own_limit(libc::RLIMIT_AS)?;
+    (soft != libc::RLIM_INFINITY).then_some(soft)
 }
 
 /// Bytes of memory that this process may still take: what the machine has, or what is left to its
