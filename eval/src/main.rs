@@ -13,6 +13,7 @@ mod measure;
 mod mishaps;
 mod options;
 mod overhead;
+mod posix;
 mod programs;
 mod progress;
 mod protect;
@@ -96,6 +97,8 @@ enum Command {
     Kills(mishaps::What),
     /// The tool's system calls fail, or memory, descriptors, space or /proc are missing
     Faults(mishaps::What),
+    /// The open POSIX test suite natively and under every command that starts a program
+    Posix(posix::What),
     /// The live heap beside others on the usual allocator loops
     Heap,
     /// How long this workspace takes to build and to test in an empty folder; 3 runs if not
@@ -135,6 +138,7 @@ fn main() -> Result<()> {
         Command::Replay => replay::run(&options),
         Command::Kills(what) => mishaps::run(mishaps::Kind::Kills, &what, &options),
         Command::Faults(what) => mishaps::run(mishaps::Kind::Faults, &what, &options),
+        Command::Posix(what) => posix::run(&what, &options),
         Command::Heap => heap::run(&options),
         Command::Repair { seconds } => remedy::run(&options, seconds),
         Command::RepairProgress { threads } => {
