@@ -73,7 +73,9 @@ impl Target {
     fn stop(&self) {
         self.process.kill(libc::SIGSTOP);
         let stopped = || String::from_utf8_lossy(&self.file("status")).contains("T (stopped)");
+        let begun = Instant::now();
         while !stopped() {
+            assert!(begun.elapsed().as_secs() < 60, "it does not stop");
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }

@@ -6,6 +6,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch,
 };
 use std::collections::BTreeMap;
+use sunder_access::ProcessId;
 
 /// What a command goes on to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +85,9 @@ const CHANGING_RIGHTS: &[i64] = &[
 ];
 
 /// Installs the filter for this thread and those that it starts. Returns whether it is in effect.
-/// `changes_rights`: the rights of processes go on to be taken for single calls.
-pub fn only_for(work: Work, changes_rights: bool) -> bool {
+/// `process`: the one that the work is about, if it is about one. `changes_rights`: the rights of
+/// processes go on to be taken for single calls.
+pub fn only_for(work: Work, process: Option<ProcessId>, changes_rights: bool) -> bool {
     // glibc goes back to `clone`, whose flags can be looked at, only for this error.
     let no_clone3 = [(libc::SYS_clone3, Vec::new())];
     let no_clone3 = SeccompFilter::new(
@@ -94,7 +96,7 @@ pub fn only_for(work: Work, changes_rights: bool) -> bool {
         SeccompAction::Errno(libc::ENOSYS as u32),
         TargetArch::x86_64,
     );
-    let allowed = rules(work, changes_rights).and_then(|rules| {
+    let allowed = rules(work, process, changes_rights).and_then(|rules| {
         SeccompFilter::new(
             rules,
             SeccompAction::Errno(libc::EPERM as u32),
@@ -117,7 +119,11 @@ pub fn only_for(work: Work, changes_rights: bool) -> bool {
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// The calls that are allowed, with what their arguments must be; no rule: anything.
-fn rules(work: Work, changes_rights: bool) -> Result<Rules, seccompiler::BackendError> {
+fn rules(
+    work: Work,
+    process: Option<ProcessId>,
+    changes_rights: bool,
+) -> Result<Rules, seccompiler::BackendError> {
     let mut rules = Rules::new();
     let more: &[&[i64]] = match work {
         Work::Files => &[],
@@ -149,7 +155,14 @@ fn rules(work: Work, changes_rights: bool) -> Result<Rules, seccompiler::Backend
     rules.insert(libc::SYS_clone, vec![rule([thread, spaces])?]);
     // `abort` and panics signal the own process.
     let own = equals(0, u64::from(std::process::id()))?;
-    rules.insert(libc::SYS_tgkill, vec![rule([own])?]);
+    let mut signals = vec![rule([own])?];
+    if let (Work::Repair, Some(process)) = (work, process) {
+        // Signal 0 only asks whether the process or a thread of it is still there.
+        let its = || equals(0, u64::from(process.0));
+        signals.push(rule([its()?, equals(2, 0)?])?);
+        rules.insert(libc::SYS_kill, vec![rule([its()?, equals(1, 0)?])?]);
+    }
+    rules.insert(libc::SYS_tgkill, signals);
     // Limits of our own are read and set; those of others are not.
     rules.insert(libc::SYS_prlimit64, vec![rule([equals(0, 0)?])?]);
     let options = [

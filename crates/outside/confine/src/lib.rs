@@ -60,7 +60,7 @@ impl fmt::Display for Confined {
 pub fn to_files() -> Confined {
     let files = Some(files::only_read());
     Confined {
-        calls: calls::only_for(Work::Files, false),
+        calls: calls::only_for(Work::Files, None, false),
         files,
         rights: None,
     }
@@ -71,7 +71,7 @@ pub fn to_files() -> Confined {
 pub fn beside(process: ProcessId, work: Work) -> Confined {
     let rights = ForeignFiles::of(process).take_rights_for_good(TO_OBSERVE);
     Confined {
-        calls: calls::only_for(work, rights != Some(true)),
+        calls: calls::only_for(work, Some(process), rights != Some(true)),
         files: None,
         rights,
     }

@@ -190,7 +190,20 @@ fn a_repairer_may_trace_its_process() {
         assert_eq!(libc::ptrace(libc::PTRACE_DETACH, number, 0, 0), 0);
     }
     nothing_is_started_or_reached();
+    let error = || std::io::Error::last_os_error().raw_os_error();
+    // SAFETY: takes numbers; the process has not been waited for.
+    assert_eq!(unsafe { libc::kill(number, libc::SIGCONT) }, -1);
     drop(process.stdin.take());
+    process.wait().expect("a child of ours");
+    // Signal 0 says whether a process or a thread is gone; no other may be sent.
+    for (signal, told) in [(0, libc::ESRCH), (libc::SIGCONT, libc::EPERM)] {
+        // SAFETY: takes numbers. No process has the number, at least for a while.
+        assert_eq!(unsafe { libc::kill(number, signal) }, -1);
+        assert_eq!(error(), Some(told));
+        // SAFETY: as above.
+        let sent = unsafe { libc::syscall(libc::SYS_tgkill, number, number, signal) };
+        assert_eq!((sent, error()), (-1, Some(told)));
+    }
 }
 
 #[test]

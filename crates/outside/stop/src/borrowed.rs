@@ -6,7 +6,7 @@
 
 use super::frame::State;
 use super::world::{Memory, has_ended, set_mask};
-use crate::thread::{Stopped, request, wait};
+use crate::thread::{Stopped, request, signal_of, wait};
 use std::cell::Cell;
 use std::io;
 
@@ -56,8 +56,6 @@ pub struct Borrowed<'a> {
     lost: Cell<bool>,
     /// How many times it is waited for, each time for a moment.
     waits: u32,
-    /// A `SIGSTOP` that the process got meanwhile, which is sent again at the end; 0 for none.
-    held: Cell<i32>,
 }
 
 impl<'a> Borrowed<'a> {
@@ -97,7 +95,6 @@ impl<'a> Borrowed<'a> {
             ran: Cell::new(false),
             lost: Cell::new(false),
             waits: MOST_WAITS,
-            held: Cell::new(0),
         };
         memory.write(at, &frame)?;
         // From here on the thread comes back by itself. First its instruction pointer is set to the
@@ -226,10 +223,14 @@ impl<'a> Borrowed<'a> {
             if let Some(found) = found(status)? {
                 return Ok(found);
             }
-            if status >> 16 == 0 && libc::WSTOPSIG(status) == libc::SIGSTOP {
-                self.held.set(libc::SIGSTOP);
-            }
-            request(how, thread, 0, 0)?;
+            // All its signals are blocked but this one. It stops the process as it would without us:
+            // this thread, which we keep going, stops with the others as soon as it is let go, also
+            // if we are killed before; a SIGCONT takes that back.
+            let passed_on = match signal_of(status) {
+                libc::SIGSTOP => libc::SIGSTOP,
+                _ => 0,
+            };
+            request(how, thread, 0, passed_on as usize)?;
         }
         self.lost.set(true);
         Err(too_late())
@@ -245,10 +246,9 @@ impl<'a> Borrowed<'a> {
         if !self.ran.get() {
             return true;
         }
-        let stopped = |status: i32| {
-            let event = status >> 16 == libc::PTRACE_EVENT_STOP;
-            Ok((event && libc::WSTOPSIG(status) == libc::SIGTRAP).then_some(()))
-        };
+        // The stop that we ask for, or that of the whole process: both lie before the next
+        // instruction.
+        let stopped = |status: i32| Ok((status >> 16 == libc::PTRACE_EVENT_STOP).then_some(()));
         // If one of these fails the thread has been killed.
         self.set(&self.parked()).is_ok()
             && request(libc::PTRACE_INTERRUPT, thread, 0, 0).is_ok()
@@ -267,10 +267,6 @@ impl Drop for Borrowed<'_> {
             if set(thread, self.thread.registers()).is_ok() {
                 let _ = self.memory.write(self.at, &self.kept);
             }
-        }
-        if self.held.get() != 0 {
-            // SAFETY: `tkill` takes integers.
-            unsafe { libc::syscall(libc::SYS_tkill, self.thread.thread(), self.held.get()) };
         }
     }
 }

@@ -296,7 +296,7 @@ fn is_by_us(status: i32) -> bool {
 
 /// The signal that was about to be delivered when a thread stopped with this wait status; 0 if the
 /// stop has another reason, such as the beginning or end of a kernel call.
-const fn signal_of(status: i32) -> i32 {
+pub(crate) const fn signal_of(status: i32) -> i32 {
     match libc::WSTOPSIG(status) {
         signal if status >> 16 == 0 && signal != CALL => signal,
         _ => 0,

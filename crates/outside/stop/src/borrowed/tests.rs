@@ -345,6 +345,93 @@ extern "C" fn late(shared: &Shared) -> u64 {
     42
 }
 
+/// What happens to the whole process while its thread is borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meanwhile {
+    /// It is stopped.
+    Stopped,
+    /// It is stopped, and the borrower is killed before the thread is given back.
+    StoppedAndLeft,
+    /// It is stopped and continued.
+    Continued,
+}
+
+/// The borrower, whose thread calls the kernel after the process was sent signals.
+fn lend(target: i32, shared: &Shared, meanwhile: Meanwhile) -> Option<()> {
+    let gate = Gate {
+        call: at(&shared.gate),
+        restore: at(&shared.restore),
+    };
+    let process = ProcessId(target as u32);
+    let memory = Memory::of(process).ok()?;
+    let world = stopped(process)?;
+    let worker = Borrowed::new(&world.threads()[0], &memory, gate).ok()?;
+    let own = || (worker.call(libc::SYS_getpid, [0; 6]).ok()? == i64::from(target)).then_some(());
+    own()?;
+    // SAFETY: signals a sibling that is waited for by our parent.
+    unsafe { libc::kill(target, libc::SIGSTOP) };
+    own()?;
+    own()?;
+    if meanwhile == Meanwhile::StoppedAndLeft {
+        // SAFETY: ends this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    }
+    if meanwhile == Meanwhile::Continued {
+        // SAFETY: as above.
+        unsafe { libc::kill(target, libc::SIGCONT) };
+        own()?;
+    }
+    Some(())
+}
+
+/// A stop of the whole process must not get lost: whoever has sent it may wait for it.
+#[test]
+fn a_process_that_is_stopped_while_its_thread_is_borrowed_stops() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !crate::world::may_trace() {
+        println!("SKIP: threads can't be stopped here");
+        return;
+    }
+    for meanwhile in [
+        Meanwhile::Stopped,
+        Meanwhile::StoppedAndLeft,
+        Meanwhile::Continued,
+    ] {
+        let shared = shared();
+        // SAFETY: as in `survives`; the target computes, so it needs no descriptor.
+        let (target, borrower) = unsafe {
+            let target = libc::fork();
+            if target == 0 {
+                live(Does::Computes, shared, -1);
+            }
+            while shared.ready.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            let borrower = libc::fork();
+            if borrower == 0 {
+                libc::_exit(i32::from(lend(target, shared, meanwhile).is_none()));
+            }
+            (target, borrower)
+        };
+        let status = ended(borrower);
+        let killed = libc::WIFSIGNALED(status) && meanwhile == Meanwhile::StoppedAndLeft;
+        assert!(killed || status == 0, "{meanwhile:?}: {status:#x}");
+        if meanwhile != Meanwhile::Continued {
+            let begun = Instant::now();
+            while !told(target, "State").starts_with('T') {
+                assert!(begun.elapsed() < HANGS, "{meanwhile:?}: it is not stopped");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // SAFETY: signals a child of ours that has not been waited for.
+            unsafe { libc::kill(target, libc::SIGCONT) };
+        }
+        shared.end.store(1, Ordering::SeqCst);
+        let status = ended(target);
+        let good = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == GOOD;
+        assert!(good, "{meanwhile:?}: {status:#x}");
+    }
+}
+
 /// The value of a line of `/proc/<process>/status`, that is, of the first thread.
 fn told(process: i32, name: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
