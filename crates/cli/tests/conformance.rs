@@ -4,19 +4,13 @@
 
 mod support;
 
-use assert_cmd::Command;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
-use support::sunder;
-
-/// A run that takes longer hangs: nothing here needs more than seconds.
-const HANGS: Duration = Duration::from_secs(180);
+use support::{limited, plain_sunder};
 
 /// A program, its arguments after the scale, and its status as a shell shows it.
-const CASES: [(&str, &[&str], i32); 24] = [
+const CASES: [(&str, &[&str], i32); 25] = [
     ("mutexes.c", &[], 0),
     ("conditions.c", &[], 0),
     ("barriers.c", &[], 0),
@@ -40,6 +34,7 @@ const CASES: [(&str, &[&str], i32); 24] = [
     ("death.c", &["kill"], 143),
     ("death.c", &["trap"], 132),
     ("death.c", &["bell"], 191),
+    ("death.c", &["aside"], 191),
     ("death.c", &["last"], 0),
 ];
 
@@ -83,24 +78,17 @@ fn compile(source: &str, build: Build, folder: &Path) {
         (Build::Plain, _) => Command::new(compiler),
         (Build::Instrumented, None) => return,
         (Build::Instrumented, Some(ours)) => {
-            let mut command = sunder();
+            let mut command = plain_sunder();
             command.arg(ours);
             command
         }
     };
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance");
     command.arg(sources.join(source)).args(options).arg("-o");
-    command
-        .arg(folder.join(program_name(source)))
-        .assert()
-        .success();
-}
-
-/// The exit status as a shell shows it.
-fn status(output: &Output) -> i32 {
-    let died = output.status.signal().map(|signal| 128 + signal);
-    died.or(output.status.code())
-        .expect("ended one way or the other")
+    let built = command.arg(folder.join(program_name(source))).output();
+    let built = built.expect("it starts");
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{source}: {said}");
 }
 
 /// Every program natively and as `command` starts it.
@@ -114,11 +102,11 @@ fn all_but(left_out: &[&str], build: Build, scale: &str, command: impl Fn() -> C
             continue;
         };
         let run = |mut command: Command| {
-            command.arg(scale).args(arguments).timeout(HANGS);
-            let output = command.output().expect("it ends");
+            let output = limited::output(command.arg(scale).args(arguments));
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             let complained = String::from_utf8_lossy(&output.stderr).into_owned();
-            (status(&output), said, complained)
+            let status = limited::status(&output).expect("ended one way or the other");
+            (status, said, complained)
         };
         // Which our command has too.
         let mut alone = Command::new(&program);
@@ -137,7 +125,7 @@ fn all_but(left_out: &[&str], build: Build, scale: &str, command: impl Fn() -> C
 fn detect(observer: &'static str) -> impl Fn() -> Command {
     let folder = tempfile::tempdir().expect("a folder");
     move || {
-        let mut command = sunder();
+        let mut command = plain_sunder();
         command
             .args(["detect", "--quiet", "--observer", observer, "-o"])
             .arg(folder.path().join("result.json"));
@@ -158,7 +146,7 @@ fn while_timers_sample() {
 #[test]
 fn on_another_heap() {
     all_alike(Build::Plain, || {
-        let mut command = sunder();
+        let mut command = plain_sunder();
         command.args(["run", "--placement", "sized-call-site"]);
         command
     });
@@ -167,7 +155,7 @@ fn on_another_heap() {
 fn trace(via: &'static str) -> impl Fn() -> Command {
     let folder = tempfile::tempdir().expect("a folder");
     move || {
-        let mut command = sunder();
+        let mut command = plain_sunder();
         command
             .args(["trace", "--quiet", "--via", via, "-o"])
             .arg(folder.path().join("trace"));
@@ -212,7 +200,7 @@ fn in_an_emulator_that_records() {
 #[test]
 fn under_repair() {
     all_but(&[], Build::Plain, "2", || {
-        let mut command = sunder();
+        let mut command = plain_sunder();
         command.args(["repair", "--quiet"]);
         command
     });
@@ -222,7 +210,7 @@ fn under_repair() {
 #[test]
 fn under_protection() {
     all_but(&[], Build::Plain, "2", || {
-        let mut command = sunder();
+        let mut command = plain_sunder();
         command.args(["protect", "--quiet", "--isolate-global", "hot"]);
         command.args(["--every", "300"]);
         command
@@ -243,7 +231,7 @@ fn while_threads_are_isolated() {
 #[test]
 fn under_eager_protection() {
     all_but(&[], Build::Plain, "2", || {
-        let mut command = sunder();
+        let mut command = plain_sunder();
         command.args(["protect", "--quiet", "--eager"]);
         command
     });

@@ -3,12 +3,19 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
-/// The command without input and with a time limit that only a hang reaches.
+/// The command without input and with a time limit that only a hang reaches. At the limit all its
+/// processes are killed: one that is left would keep the output open, for which a test waits.
 pub fn limited(command: &Command) -> Command {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let mut limited = Command::new("timeout");
     limited.args(["-s", "KILL", "120"]).args(words);
     limited.stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
     limited
 }
 

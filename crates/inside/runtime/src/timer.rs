@@ -216,6 +216,7 @@ unsafe fn pass_on(signal: c_int, info: &libc::siginfo_t, context: &mut libc::uco
     /// The origin of a signal for one thread (`SI_TKILL`).
     const FOR_THREAD: c_int = -6;
     yield_signal();
+    let mut blocks = false;
     let (process, thread) = (system::process_id(), system::thread_id());
     let info_at = core::ptr::from_ref(info) as usize;
     // SAFETY: the thread's own words; the set begins with the kernel's 64-bit mask; the kernel reads
@@ -223,6 +224,7 @@ unsafe fn pass_on(signal: c_int, info: &libc::siginfo_t, context: &mut libc::uco
     unsafe {
         if (*local()).phase & BLOCKS != 0 {
             (*local()).phase &= !BLOCKS;
+            blocks = true;
             let mask = (&raw mut context.uc_sigmask).cast::<u64>();
             mask.write_unaligned(mask.read_unaligned() | 1 << (signal - 1));
         } else if system::action(signal as usize)
@@ -231,12 +233,18 @@ unsafe fn pass_on(signal: c_int, info: &libc::siginfo_t, context: &mut libc::uco
             system::set_action(signal as usize, &system::Action::default());
         }
         let (process, thread, signal) = (process as usize, thread as usize, signal as usize);
-        if info.si_code == FOR_THREAD {
+        // A thread that does not block the signal might have been given it anyway. If it blocks it,
+        // another thread may wait for it.
+        if info.si_code == FOR_THREAD || !blocks {
             let arguments = [process, thread, signal, info_at, 0, 0];
             system::call(libc::SYS_rt_tgsigqueueinfo, arguments);
-        } else {
-            let arguments = [process, signal, info_at, 0, 0, 0];
-            system::call(libc::SYS_rt_sigqueueinfo, arguments);
+            return;
+        }
+        let arguments = [process, signal, info_at, 0, 0, 0];
+        let sent = system::call(libc::SYS_rt_sigqueueinfo, arguments);
+        if sent != 0 {
+            // Only the first thread may say that another process has sent it.
+            system::call(libc::SYS_kill, [process, signal, 0, 0, 0, 0]);
         }
     }
 }
