@@ -12,7 +12,7 @@ pub use sunder_x86::copies::CONDITIONS;
 /// The first eight bytes of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDMOVE");
 /// The version of the layout.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The value that comes with the signal by which the tool asks a thread to look at
 /// [`Area::wanted`].
 pub const TOOL_SIGNAL: u64 = 0x5355_4e44_4245_4c4c;
@@ -325,6 +325,8 @@ pub struct Control {
     pub bell: AtomicU32,
     /// The number of entries of `entries` in use.
     pub entry_count: AtomicU32,
+    /// The tool's: where it has written down in the program what it has changed; 0 for nowhere.
+    pub ledger: AtomicU64,
     /// 1 + the index of the newest entry of each bucket; 0 for none.
     pub buckets: [AtomicU32; BUCKETS],
     /// The threads' questions.

@@ -228,6 +228,53 @@ fn it_may_come_again() {
     assert_eq!(target.end(), ("wrong 0\n".into(), true));
 }
 
+/// After a `kill -9` at any moment: what is left is taken out before the program is repaired again.
+#[test]
+fn what_a_killed_repair_has_left_is_taken_out_by_the_next() {
+    const TIMES: u64 = 6;
+    let _alone = targets::alone();
+    let mut left = 0;
+    for (arguments, of_them) in [(&["calls"][..], 0), (&[][..], 1)] {
+        let target = Target::start(arguments);
+        let before = target.state();
+        for time in 0..TIMES {
+            let mut looking = start(&target, &(time + of_them).to_string());
+            // In half of the rounds the library is certainly there.
+            if time % 2 == 0 {
+                target.is_repaired();
+            }
+            std::thread::sleep(std::time::Duration::from_micros(time * 130_803 % 700_000));
+            looking.kill().expect("a child of ours");
+            looking.wait().expect("a child of ours");
+            let told = attach(&target, &["--chaos", "5"], "200ms", &report("after"));
+            assert!(told.contains("nothing of ours is left in it"), "{told}");
+            let is_told = told.contains("an earlier Sunder was killed");
+            assert!(is_told || time % 2 == 1, "{told}");
+            left += u64::from(is_told);
+            assert_eq!(target.state(), before, "{told}");
+        }
+        assert_eq!(target.end(), ("wrong 0\n".into(), true));
+    }
+    assert!(left >= TIMES, "{left}");
+}
+
+/// The library is in use.
+#[test]
+fn a_program_that_another_sunder_repairs_is_refused() {
+    let _alone = targets::alone();
+    let target = Target::start(&[]);
+    let looking = start(&target, "1");
+    target.is_repaired();
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("is at work in it"), "{told}");
+    // SAFETY: takes two integers; the child has not been waited for.
+    unsafe { libc::kill(looking.id() as i32, libc::SIGINT) };
+    let seen = looking.wait_with_output().expect("sunder ends");
+    let told = String::from_utf8_lossy(&seen.stderr);
+    assert!(told.contains("nothing of ours is left in it"), "{told}");
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
 /// Not every linker writes a build ID unasked, and nothing here depends on one.
 #[test]
 fn programs_without_a_build_identifier_are_repaired_too() {

@@ -10,16 +10,20 @@ pub mod entry;
 mod image;
 pub mod inject;
 mod layout;
+pub mod leave;
+mod ledger;
 mod module;
 mod own;
 mod plan;
+mod presence;
 mod refuse;
+mod remnant;
 
 use super::repairer::Repairer;
 use super::tell;
 use anyhow::{Context, Result};
 use entry::{Entry, Planned};
-use inject::Left;
+use leave::Left;
 use plan::Stay;
 use refuse::unless_sound;
 use std::time::Duration;
@@ -74,6 +78,12 @@ pub fn run(options: &Options) -> Result<Outcome> {
     let process = options.process;
     is_program(process)?;
     let mut calls = Calls::to_move();
+    let mut lines = Vec::new();
+    if !options.dry_run && remnant::take_out(process)? {
+        lines.push(format!(
+            "an earlier Sunder was killed beside process {process}: its library has been taken out"
+        ));
+    }
     unless_sound(process, &mut calls)?;
     let mut look = Look::begin(
         process,
@@ -101,7 +111,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
     looked?;
     let mut findings = look.finish();
     tell::name(&mut repair, &findings);
-    let mut lines = tell::tell(&repair, false);
+    lines.extend(tell::tell(&repair, false));
     lines.extend(left.as_ref().and_then(|left| farewell(process, left)));
     findings.repair = Some(repair);
     Ok(Outcome {

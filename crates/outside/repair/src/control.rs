@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use sunder_observe::foreign;
 use sunder_rewrite::sites::Want;
 use sunder_wire::descriptor_path;
@@ -101,6 +101,30 @@ impl ControlFile {
         // SAFETY: the mapping is aligned and never unmapped, and atomic integers may hold any
         // value.
         unsafe { &*self.base.cast::<Control>() }
+    }
+
+    /// Whether it is still this process that moves bytes of the program. Another Sunder that takes
+    /// the library out says so here.
+    pub fn is_ours(&self) -> bool {
+        self.control().tool.load(Ordering::Acquire) == std::process::id()
+    }
+
+    /// The offset in the file of a word of [`Self::control`].
+    pub fn offset(&self, word: &AtomicU32) -> u64 {
+        (&raw const *word as u64).wrapping_sub(self.base as u64)
+    }
+
+    /// Fills [`Self::control`] from elsewhere. Only for a file that no program has mapped.
+    ///
+    /// # Errors
+    /// Those of `read`; then nothing is filled in.
+    pub fn fill(&self, read: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<()> {
+        let mut bytes = vec![0; size_of::<Control>()];
+        read(&mut bytes)?;
+        // SAFETY: the mapping is as long, and atomic integers may hold any value. No other thread
+        // looks at this file.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base, bytes.len()) };
+        Ok(())
     }
 
     /// Writes code into the area's cache at `offset`; whether it fits.

@@ -6,7 +6,7 @@ mod chaos;
 mod moving;
 
 use crate::attach::entry::{Entry, Planned};
-use crate::attach::inject::Left;
+use crate::attach::leave::Left;
 use crate::attempt::{Attempt, is_on_its_way};
 use crate::before::Before;
 use crate::chaos::Chaos;

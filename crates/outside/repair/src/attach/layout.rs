@@ -2,7 +2,9 @@
 //! library, and trampolines so close to each module that jumps reach them. Called by `inject`. Pure
 //! computation; maps nothing.
 
+use super::ledger;
 use super::plan::Plan;
+use super::presence::FRAME;
 use crate::place;
 use anyhow::{Context, Result};
 use sunder_access::{Mappings, PAGE};
@@ -14,8 +16,6 @@ use sunder_x86::trampoline::SIZE;
 pub const DESK: u64 = 16 * PAGE;
 /// Bytes of the stack on which the library's functions run.
 const STACK: u64 = 16 * PAGE;
-/// Bytes for the signal frame of a borrowed thread.
-pub const FRAME: u64 = 8 * PAGE;
 /// Jumps reach 2 GiB; what is left out allows for the sizes of both parts.
 const REACH: u64 = (1 << 31) - (1 << 26);
 
@@ -32,8 +32,10 @@ pub struct Layout {
     pub desk: u64,
     /// Upper end of the stack.
     pub stack: u64,
-    /// Upper end of the frames, and of the whole piece.
+    /// Upper end of the frames; the ledger begins there.
     pub frames: u64,
+    /// Upper end of the whole piece.
+    end: u64,
     /// Address of each patch's trampoline, by the patch's number.
     pub places: Vec<u64>,
     /// Memory for trampolines of modules that are far from the C library: start and end addresses.
@@ -48,12 +50,14 @@ impl Layout {
     pub fn new(plan: &Plan, image: u64, mappings: &Mappings) -> Result<Self> {
         let near = plan.modules.iter().filter(|m| !plan.is_far(m));
         let near: usize = near.map(|m| m.patches.len()).sum();
-        let bytes = Self::at(0, image, near).frames;
+        let restorers: usize = plan.modules.iter().map(|m| m.restorers.len()).sum();
+        let ledger = ledger::room(plan.count(), restorers);
+        let bytes = Self::at(0, image, near, ledger).end;
         let start = reachable(mappings, &[], plan.extent(), bytes)
             .context("there is no room near its C library in the address space")?;
-        let mut layout = Self::at(start, image, near);
+        let mut layout = Self::at(start, image, near, ledger);
         let mut next = layout.trampolines;
-        let mut taken = vec![(layout.start, layout.frames)];
+        let mut taken = vec![(layout.start, layout.end)];
         for module in &plan.modules {
             let bytes = (module.patches.len() * SIZE) as u64;
             let mut at = next;
@@ -76,7 +80,7 @@ impl Layout {
         Ok(layout)
     }
 
-    fn at(start: u64, image: u64, trampolines: usize) -> Self {
+    fn at(start: u64, image: u64, trampolines: usize, ledger: u64) -> Self {
         let first = start + image;
         let stub = first + (trampolines * SIZE) as u64;
         let alive = (stub + STUB.len() as u64).next_multiple_of(PAGE);
@@ -90,6 +94,7 @@ impl Layout {
             desk,
             stack,
             frames: stack + FRAME,
+            end: stack + FRAME + ledger,
             places: Vec::new(),
             far: Vec::new(),
         }
@@ -97,13 +102,8 @@ impl Layout {
 
     /// All parts: start and end addresses.
     pub fn parts(&self) -> impl Iterator<Item = (u64, u64)> {
-        let main = (self.start, self.frames);
+        let main = (self.start, self.end);
         [main].into_iter().chain(self.far.iter().copied())
-    }
-
-    /// Whether an address lies in one of them.
-    pub fn has(&self, ip: u64) -> bool {
-        self.parts().any(|(start, end)| (start..end).contains(&ip))
     }
 }
 

@@ -7,7 +7,7 @@ use super::own;
 use anyhow::{Context, Result, bail, ensure};
 use sunder_access::{Address, Mapping, Mappings, ProcessId};
 use sunder_hooking::{Own, is_covered};
-use sunder_hooking::{RESTORES, base, is_inside, restorers};
+use sunder_hooking::{RESTORES, base, restorers};
 use sunder_observe::code::ModuleCode;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_rewrite::is_harmless;
@@ -129,13 +129,6 @@ impl Plan {
             call: self.modules.iter().find_map(|m| m.call)?,
             restore: *restore?,
         })
-    }
-
-    /// Whether `ip` lies inside an instruction sequence that a hook overwrites. No thread may stand
-    /// there while code is changed.
-    pub fn is_inside(&self, ip: u64) -> bool {
-        self.patches()
-            .any(|(base, patch)| is_inside(patch, ip.wrapping_sub(base)))
     }
 
     /// Whether a thread at `ip` has left a hook and is about to make its call.

@@ -1,8 +1,10 @@
 //! Has the library in the program move the bytes of an area, or put them back, while all threads are
 //! stopped.
 
-use super::{AT_WORK, CONFINED, Inside, is_on_its_way};
+use super::Inside;
 use crate::attach::check::{Obstacle, obstacle};
+use crate::attach::leave::ANOTHER;
+use crate::attach::presence::{AT_WORK, CONFINED};
 use crate::control::ControlFile;
 use crate::soundness::{OTHER_CODE, has_its_code};
 use std::sync::atomic::Ordering::Acquire;
@@ -33,17 +35,17 @@ impl Inside {
     ) -> Applied {
         let area = &file.control().areas[number];
         let pages = (area.page.load(Acquire), area.len.load(Acquire));
-        if let Ok(mappings) = proc::mappings(self.process)
+        if let Ok(mappings) = proc::mappings(self.presence.process)
             && !calls.have_seen(&mappings)
             && let Err(why) = calls.all_seen(&mappings)
         {
             return Applied::Never(why);
         }
-        let world = match World::stop(self.process) {
+        let world = match World::stop(self.presence.process) {
             Ok(world) => world,
             Err(error) => return Applied::NotNow(error.to_string()),
         };
-        let Ok(mappings) = proc::mappings(self.process) else {
+        let Ok(mappings) = proc::mappings(self.presence.process) else {
             return Applied::NotNow("its mappings can't be read".into());
         };
         if !calls.have_seen(&mappings) {
@@ -56,11 +58,11 @@ impl Inside {
             let why = "a module that makes kernel calls of its own has been loaded anew";
             return Applied::Never(why.into());
         }
-        let ours = |ip| self.layout.has(ip);
-        let (plan, restorers) = (&self.plan, &self.restorers);
+        let ours = |ip| self.presence.ledger.has(ip);
+        let (plan, restorers) = (&self.plan, &self.presence.ledger.restorers);
         match obstacle(
             &world,
-            &self.memory,
+            &self.presence.memory,
             &mappings,
             plan,
             &ours,
@@ -71,31 +73,46 @@ impl Inside {
             Some(Obstacle::Lasting(why)) => return Applied::Never(why.into()),
             None => {}
         }
-        if is_on_its_way(file) {
+        if self.presence.is_on_its_way(file) {
             return Applied::NotNow("other bytes are on their way".into());
         }
-        self.ask(&world, self.table.apply, number as u64)
+        self.ask(file, &world, self.table.apply, number as u64)
+    }
+
+    /// Whether all modules that may be unloaded still have their hooks: one may have been unloaded
+    /// and loaded anew.
+    fn has_own_hooks(&self) -> bool {
+        let of_its_own = self.plan.own_patches().count();
+        let hooks = &self.presence.ledger.hooks;
+        let mut own = hooks.iter().skip(self.plan.count() - of_its_own);
+        own.all(|hook| self.presence.has_hook(hook).is_ok_and(|has| has))
     }
 
     /// Has the library put the bytes of an area back, unless bytes are being moved already.
     pub fn roll_back(&self, file: &ControlFile, number: usize) -> Applied {
-        match World::stop(self.process) {
-            Ok(_) if is_on_its_way(file) => Applied::NotNow("bytes are on their way".into()),
-            Ok(world) => self.ask(&world, self.table.roll_back, number as u64),
+        match World::stop(self.presence.process) {
+            Ok(_) if self.presence.is_on_its_way(file) => {
+                Applied::NotNow("bytes are on their way".into())
+            }
+            Ok(world) => self.ask(file, &world, self.table.roll_back, number as u64),
             Err(error) => Applied::NotNow(error.to_string()),
         }
     }
 
-    fn ask(&self, world: &World, function: u64, argument: u64) -> Applied {
-        if self.is_at_work(world) {
+    fn ask(&self, file: &ControlFile, world: &World, function: u64, argument: u64) -> Applied {
+        let presence = &self.presence;
+        if !file.is_ours() {
+            return Applied::Never(ANOTHER.into());
+        }
+        if presence.is_at_work(world) {
             return Applied::NotNow(AT_WORK.into());
         }
-        let Some(worker) = self.worker(world) else {
+        let Some(worker) = presence.worker(world) else {
             return Applied::Never(CONFINED.into());
         };
-        let asked = self
+        let asked = presence
             .borrow(worker)
-            .and_then(|worker| self.library(&worker, function, argument));
+            .and_then(|worker| presence.library(&worker, function, argument));
         match asked {
             Ok(_) => Applied::Done,
             Err(error) => Applied::NotNow(error.to_string()),

@@ -1,20 +1,27 @@
 //! Takes everything of ours out of a program, or nothing. Bytes at their new places without hooks
 //! would be missed by kernel calls, and code must not be changed while threads run, which could
 //! execute half of a change. What stays works without us, as it does when we are killed. Called by
-//! `repairer` and `attach`.
+//! `repairer`, `attach` and `remnant`.
 
-use super::super::refuse::is_stopped;
-use super::{AT_WORK, CONFINED, Inside, PATIENCE, PAUSE, is_on_its_way};
+use super::presence::{AT_WORK, CONFINED, Presence};
+use super::refuse::is_stopped;
 use crate::control::ControlFile;
 use crate::request::{self, Executes};
 use anyhow::{Context, Result, ensure};
-use std::sync::atomic::Ordering::{Acquire, Release};
-use std::time::Instant;
+use std::sync::atomic::Ordering::Acquire;
+use std::time::{Duration, Instant};
 use sunder_stop::{StopError, World};
 use sunder_wire::remap::{
     ACTIVE, APPLYING, AREA_BYTES, Area, CACHE, FREE, REFUSED, ROLL_BACK, SCRATCH, SCRATCH_POOL,
     TOTAL, WITHDRAWN,
 };
+
+/// How long we try to find a moment at which no thread is in the way.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+/// Pause before the threads are stopped again.
+pub const PAUSE: Duration = Duration::from_millis(3);
+/// Why nothing is done to a program that another Sunder has taken our library out of.
+pub const ANOTHER: &str = "another Sunder has taken it over";
 
 /// What is left of us in a program.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,10 +34,11 @@ pub enum Left {
     Memory(String),
 }
 
-impl Inside {
+impl Presence {
     /// Takes everything out; tries again for up to `PATIENCE`.
-    pub fn take_out(self, file: &ControlFile) -> Left {
-        file.control().ready.store(WITHDRAWN, Release);
+    pub fn take_out(&self, file: &ControlFile) -> Left {
+        // If this fails it executes something else by now.
+        let _ = self.set(file, &file.control().ready, WITHDRAWN);
         let begun = Instant::now();
         let mut why = String::from("its threads can't be stopped");
         while begun.elapsed() < PATIENCE {
@@ -63,7 +71,7 @@ impl Inside {
         // From now on a thread that faults on moved bytes puts them back without asking us.
         for area in &file.control().areas {
             if matches!(area.state.load(Acquire), APPLYING | ACTIVE) {
-                area.wanted.store(ROLL_BACK, Release);
+                let _ = self.set(file, &area.wanted, ROLL_BACK);
             }
         }
         Left::Memory(why)
@@ -71,13 +79,16 @@ impl Inside {
 
     /// Takes everything out while all threads are stopped.
     fn leave(&self, world: &mut World, file: &ControlFile) -> Result<()> {
+        ensure!(self.is_copied || file.is_ours(), ANOTHER);
         ensure!(!self.is_at_work(world), AT_WORK);
-        ensure!(!is_on_its_way(file), "bytes are on their way back");
+        self.refresh(file)?;
+        ensure!(!self.is_on_its_way(file), "bytes are on their way back");
         let worker = self.worker(world).context(CONFINED)?;
         let worker = self.borrow(worker)?;
         for (number, area) in file.control().areas.iter().enumerate() {
             if area.state.load(Acquire) == ACTIVE {
-                self.library(&worker, self.table.roll_back, number as u64)?;
+                self.library(&worker, self.ledger.roll_back, number as u64)?;
+                self.refresh(file)?;
                 ensure!(area.state.load(Acquire) != ACTIVE, "bytes do not go back");
             }
         }
@@ -101,27 +112,32 @@ impl Inside {
         }
         let within = |ip: u64, at: u64, bytes: u64| ip.wrapping_sub(at) < bytes;
         let stays = places.iter().any(|&ip| {
-            self.layout.has(ip)
-                || self.plan.is_inside(ip)
+            self.ledger.has(ip)
+                || self.is_inside_a_hook(ip)
                 || used().any(|a| within(ip, a.code.load(Acquire), CACHE))
         });
         ensure!(!stays, "a thread of it stays in code of ours");
         // Until this is known, nothing is changed.
         let hooks = self.hooks_there()?;
         let worker = self.lend(world)?;
-        self.library(&worker, self.table.end, 0)?;
+        if self.ledger.end != 0 {
+            self.library(&worker, self.ledger.end, 0)?;
+        }
         // What stays works, and is tried again.
         self.restore(&hooks)?;
         for area in used() {
             let at = area.at.load(Acquire);
+            // If we are killed from here on, this memory stays: another Sunder must not unmap what
+            // the program maps there meanwhile.
+            self.set(file, &area.state, FREE)?;
             for (from, to) in reserved(area) {
                 self.unmap(&worker, at + from, to - from);
             }
             self.unmap(&worker, area.code.load(Acquire), CACHE);
         }
-        self.unmap(&worker, self.control.get(), TOTAL as u64);
-        for (at, end) in self.code() {
-            self.unmap(&worker, at, end - at);
+        self.unmap(&worker, self.ledger.control, TOTAL as u64);
+        for &(at, end) in &self.ledger.parts {
+            self.unmap(&worker, at, end.saturating_sub(at));
         }
         ensure!(!worker.is_lost(), AT_WORK);
         drop(worker);
