@@ -56,7 +56,7 @@ fn misuse_ends_the_program_with_one_line() {
 /// The sentence names the line that allocated the block, under a policy that knows it.
 #[test]
 fn the_call_that_allocated_a_damaged_block_is_named() {
-    let program = compiled("gcc", "misuse.c", &["-O0", "-w", "-g"]);
+    let program = compiled("gcc", "misuse.c", &["-O0", "-w"]);
     let source = std::fs::read_to_string("tests/programs/misuse.c").expect("readable");
     let allocated = source
         .lines()

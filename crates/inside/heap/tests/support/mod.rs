@@ -1,5 +1,6 @@
 //! Builds the library and the test programs, and runs them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
@@ -27,11 +28,15 @@ pub fn library() -> &'static Path {
     })
 }
 
-/// Compiles `tests/programs/SOURCE`, once.
+/// Compiles `tests/programs/SOURCE`, once: another test may be executing the program by now.
 pub fn compiled(compiler: &str, source: &str, arguments: &[&str]) -> PathBuf {
-    static COMPILING: Mutex<()> = Mutex::new(());
-    let _one = COMPILING.lock().expect("no test panics while it compiles");
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.replace('.', "-"));
+    static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let mut done = DONE.lock().expect("no test panics while it compiles");
+    let name = format!("{source}{}", arguments.join("")).replace(['.', '='], "-");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if !done.insert(path.clone()) {
+        return path;
+    }
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
         .join(source);
