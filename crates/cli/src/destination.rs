@@ -1,11 +1,14 @@
 //! A file that a report goes to. It is checked before a long run, opened before rights are given
-//! up, and written at the end.
+//! up, and written at the end. Its path is followed before the run only: the program may put
+//! something else there meanwhile, which must not be written to.
 
 use anyhow::{Context, Result, bail};
-use std::ffi::CString;
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where a report goes; `-` is standard output.
@@ -14,6 +17,8 @@ pub struct Destination {
     path: PathBuf,
     /// The file, if it is open already.
     held: Option<File>,
+    /// The folder that it is in, and its name there.
+    place: Option<(File, OsString)>,
 }
 
 impl Destination {
@@ -23,10 +28,19 @@ impl Destination {
     /// If it can't, with the reason.
     pub fn new(path: &Path) -> Result<Self> {
         can_be_written(path)?;
-        Ok(Self {
+        let mut made = Self {
             path: path.to_owned(),
             held: None,
-        })
+            place: None,
+        };
+        if path != Path::new("-") {
+            if path.exists() {
+                let file = File::options().write(true).open(path);
+                made.held = Some(file.with_context(|| made.cannot_write())?);
+            }
+            made.place = Some(place(path).with_context(|| made.cannot_write())?);
+        }
+        Ok(made)
     }
 
     /// The path that the user gave.
@@ -41,7 +55,7 @@ impl Destination {
     /// # Errors
     /// If it can't be opened.
     pub fn hold(&mut self) -> Result<()> {
-        if self.path != Path::new("-") {
+        if self.path != Path::new("-") && self.held.is_none() {
             let mut options = File::options();
             let options = options.write(true).create(true).truncate(false);
             let file = options.open(&self.path);
@@ -58,9 +72,12 @@ impl Destination {
         if self.path == Path::new("-") {
             return print(text);
         }
-        let written = match &self.held {
-            Some(file) => shorten(file).and_then(|()| (&*file).write_all(text.as_bytes())),
-            None => std::fs::write(&self.path, text),
+        let written = match (&self.held, &self.place) {
+            (Some(file), _) if !is_gone(file) => {
+                shorten(file).and_then(|()| (&*file).write_all(text.as_bytes()))
+            }
+            (_, Some((folder, name))) => put(folder, name, text),
+            _ => std::fs::write(&self.path, text),
         };
         written.with_context(|| self.cannot_write())
     }
@@ -68,6 +85,43 @@ impl Destination {
     fn cannot_write(&self) -> String {
         format!("cannot write {}", self.path.display())
     }
+}
+
+/// The folder that a file is in or is to be in, and its name there, after all links.
+fn place(path: &Path) -> std::io::Result<(File, OsString)> {
+    // A link that leads nowhere yet is not followed: the report replaces it.
+    let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let folder = match whole.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let name = whole.file_name().unwrap_or_default();
+    Ok((File::open(folder)?, name.to_owned()))
+}
+
+/// Whether a file has been removed from its folder.
+fn is_gone(file: &File) -> bool {
+    file.metadata().is_ok_and(|m| m.is_file() && m.nlink() == 0)
+}
+
+/// Puts a file with this text into the folder, in place of what has the name now.
+fn put(folder: &File, name: &OsString, text: &str) -> std::io::Result<()> {
+    let mut new = name.clone();
+    new.push(format!(".{}", std::process::id()));
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let flags = flags | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o666);
+    // Usually nothing has the name.
+    if let Ok(file) = openat(folder, name, flags, mode) {
+        return File::from(file).write_all(text.as_bytes());
+    }
+    let mut file = File::from(openat(folder, &new, flags, mode)?);
+    let written = file.write_all(text.as_bytes());
+    let written = written.and_then(|()| Ok(renameat(folder, &new, folder, name)?));
+    if written.is_err() {
+        let _ = unlinkat(folder, &new, AtFlags::empty());
+    }
+    written
 }
 
 /// Writes `text` to standard output. A closed pipe is not an error.
@@ -136,6 +190,41 @@ mod tests {
         assert_eq!(text(), "an old and longer report");
         destination.write("new").expect("it is open");
         assert_eq!(text(), "new");
+    }
+
+    /// What the program of another user may do in its own folder while root's Sunder observes it.
+    #[test]
+    fn a_link_that_is_put_in_its_place_is_not_followed() {
+        for was_there in [false, true] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (path, other) = (folder.path().join("report"), folder.path().join("other"));
+            std::fs::write(&other, "of another").expect("written");
+            if was_there {
+                std::fs::write(&path, "an old one").expect("written");
+            }
+            let destination = Destination::new(&path).expect("it can be written");
+            assert_eq!(path.exists(), was_there, "nothing is changed yet");
+            let _ = std::fs::remove_file(&path);
+            std::os::unix::fs::symlink(&other, &path).expect("made");
+            destination.write("new").expect("it replaces the link");
+            let text = |path: &Path| std::fs::read_to_string(path).expect("readable");
+            assert_eq!(text(&other), "of another");
+            assert_eq!(text(&path), "new");
+            let names = std::fs::read_dir(folder.path()).expect("readable");
+            assert_eq!(names.count(), 2);
+        }
+    }
+
+    #[test]
+    fn a_link_of_the_users_own_is_followed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, real) = (folder.path().join("report"), folder.path().join("real"));
+        std::fs::write(&real, "an old one").expect("written");
+        std::os::unix::fs::symlink(&real, &path).expect("made");
+        let destination = Destination::new(&path).expect("it can be written");
+        destination.write("new").expect("it can be written");
+        assert_eq!(std::fs::read_to_string(&real).expect("readable"), "new");
+        assert!(path.is_symlink());
     }
 
     #[test]

@@ -3,10 +3,11 @@
 
 use crate::emulated::{self, Emulated};
 use anyhow::{Context, Result};
+use rustix::fs::AtFlags;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -78,7 +79,8 @@ pub fn record(
         None => Launch::new(name.clone()).arguments(arguments.to_vec()),
         Some(emulated) => emulated.launch(name, arguments)?,
     };
-    let (file, path) = create(&options.output)?;
+    let output = Output::create(&options.output)?;
+    let (file, path) = (&output.file, &output.path);
     let signals = Signals::hold();
     let launch = launch.environment("SUNDER_TRACE", Some(path.clone().into_os_string()));
     let launch = match &emulated {
@@ -94,24 +96,24 @@ pub fn record(
     let (pid, mut child) = match started {
         Ok(started) => started,
         Err(error) => {
-            let _ = std::fs::remove_file(&path);
+            output.remove();
             return Err(error.into());
         }
     };
     if let Some(progress) = progress {
-        follow(&mut child, &file, progress)?;
+        follow(&mut child, file, progress)?;
     }
     let exit = child.wait()?;
     signals.release();
-    if let Some(why) = nothing(&path, &file, name, emulated.is_some()) {
-        let _ = std::fs::remove_file(&path);
+    if let Some(why) = nothing(&output, name, emulated.is_some()) {
+        output.remove();
         notices.note(&format!("nothing was recorded: {why}"));
         return Ok(Recording {
             exit,
             is_there: false,
         });
     }
-    match look_at(&path, &file, pid, exit) {
+    match look_at(&output, pid, exit) {
         Ok(Some(sentence)) => notices.note(&sentence),
         Ok(None) => {}
         Err(error) => notices.note(&error.to_string()),
@@ -145,16 +147,16 @@ fn read(file: &File) -> Option<Progress> {
 }
 
 /// Why the file holds no trace, if so.
-fn nothing(path: &Path, file: &File, name: &OsStr, emulated: bool) -> Option<String> {
+fn nothing(output: &Output, name: &OsStr, emulated: bool) -> Option<String> {
     // Larger than the header of a trace.
     const SMALL: u64 = 256 << 10;
-    let small = file.metadata().map_or(0, |m| m.len()) < SMALL;
-    let missing = small && Recorded::open(path).is_err();
+    let small = output.file.metadata().map_or(0, |m| m.len()) < SMALL;
+    let missing = small && output.read().is_err();
     if !missing {
         return None;
     }
     // The recorder can't report a file that it can't write, so this is tried here.
-    if let Err(error) = takes_bytes(file) {
+    if let Err(error) = takes_bytes(&output.file) {
         return Some(format!("the trace can't be written: {error}"));
     }
     let why = if emulated {
@@ -187,32 +189,69 @@ fn takes_bytes(mut file: &File) -> io::Result<()> {
 ///
 /// # Errors
 /// If the file is no trace.
-fn look_at(path: &Path, file: &File, pid: ProcessId, exit: ExitStatus) -> Result<Option<String>> {
-    let mut trace = Recorded::open(path)?;
+fn look_at(output: &Output, pid: ProcessId, exit: ExitStatus) -> Result<Option<String>> {
+    let mut trace = output.read()?;
     if trace.header().process == pid.0 && !trace.summary().ended {
         let signal = exit.signal().map_or(0, i32::unsigned_abs);
-        if meta::note_death(file, signal).unwrap_or(false) {
-            trace = Recorded::open(path)?;
+        if meta::note_death(&output.file, signal).unwrap_or(false) {
+            trace = output.read()?;
         }
     }
     Ok(damage(&trace, 0))
 }
 
-/// Creates an empty file. Returns it with its absolute path.
-fn create(output: &Path) -> Result<(File, PathBuf)> {
-    let here = || format!("cannot write {}", output.display());
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(output)
-        .with_context(here)?;
-    let path = output.canonicalize().with_context(here)?;
-    anyhow::ensure!(
-        file.metadata().is_ok_and(|m| m.is_file()),
-        "{} is no regular file; a trace must be written to one",
-        output.display()
-    );
-    Ok((file, path))
+/// The trace's file. The program may put another file in its place, so that its path is only for
+/// the program.
+struct Output {
+    file: File,
+    /// Absolute.
+    path: PathBuf,
+    /// The folder in which it was made, and its name there.
+    folder: File,
+    name: OsString,
+}
+
+impl Output {
+    /// Creates an empty file.
+    fn create(output: &Path) -> Result<Self> {
+        let here = || format!("cannot write {}", output.display());
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(output)
+            .with_context(here)?;
+        let path = output.canonicalize().with_context(here)?;
+        anyhow::ensure!(
+            file.metadata().is_ok_and(|m| m.is_file()),
+            "{} is no regular file; a trace must be written to one",
+            output.display()
+        );
+        let (folder, name) = path.parent().zip(path.file_name()).with_context(here)?;
+        Ok(Self {
+            folder: File::open(folder).with_context(here)?,
+            name: name.to_owned(),
+            file,
+            path,
+        })
+    }
+
+    /// Reads the trace from this file, whatever its path leads to now.
+    fn read(&self) -> Result<Recorded> {
+        Ok(Recorded::of(self.file.try_clone()?, &self.path)?)
+    }
+
+    /// Removes the file, if it is still there.
+    fn remove(&self) {
+        let name = self.name.as_os_str();
+        let there = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        let is_it = there.is_ok_and(|there| {
+            let own = self.file.metadata();
+            own.is_ok_and(|own| (own.dev(), own.ino()) == (there.st_dev, there.st_ino))
+        });
+        if is_it {
+            let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
+        }
+    }
 }

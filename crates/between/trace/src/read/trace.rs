@@ -84,12 +84,23 @@ impl Trace {
     /// # Errors
     /// If the file is no trace, or not of a version that can be read. A damaged trace opens.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
+        let file = File::open(path).map_err(|source| TraceError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::of(file, path)
+    }
+
+    /// The same for a file that is open already. Errors call it `path`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn of(file: File, path: &Path) -> Result<Self, TraceError> {
         let here = || path.to_owned();
         let failed = |source| TraceError::File {
             path: path.to_owned(),
             source,
         };
-        let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
             return Err(TraceError::NotAFile { path: here() });
