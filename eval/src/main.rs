@@ -11,6 +11,7 @@ mod isolate_sampling;
 mod limited;
 mod measure;
 mod mishaps;
+mod modes;
 mod options;
 mod overhead;
 mod posix;
@@ -25,6 +26,7 @@ mod sampling;
 mod scst;
 mod simulate_real;
 mod stress;
+mod suites;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -36,10 +38,10 @@ use options::Options;
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Only workloads whose name contains this; for build-times steps, separated by commas
+    /// Only workloads whose name contains this; for build-times and suite several, separated by commas
     #[arg(long, global = true, default_value = "")]
     only: String,
-    /// Runs of each variant; if not given 5, 3 for ground-truth, replay and build-times, 1 for scst and
+    /// Runs of each variant; if not given 5, 3 for ground-truth, replay and build-times, 1 for scst, suite and
     /// simulate-real, 1,000 for stress, 20 for chaos
     #[arg(long, global = true)]
     repetitions: Option<u32>,
@@ -99,6 +101,8 @@ enum Command {
     Faults(mishaps::What),
     /// The open POSIX test suite natively and under every command that starts a program
     Posix(posix::What),
+    /// The own test suite of a runtime or server, natively and under every command
+    Suite(suites::What),
     /// The live heap beside others on the usual allocator loops
     Heap,
     /// How long this workspace takes to build and to test in an empty folder; 3 runs if not
@@ -117,7 +121,7 @@ enum Command {
 fn main() -> Result<()> {
     let cli = Cli::parse();
     let (repetitions, scale) = match cli.command {
-        Command::Scst { .. } => (1, 1),
+        Command::Scst { .. } | Command::Suite(_) => (1, 1),
         Command::GroundTruth | Command::Replay | Command::BuildTimes => (3, 1),
         Command::SimulateReal => (1, 1),
         Command::Stress => (1000, 1),
@@ -139,6 +143,7 @@ fn main() -> Result<()> {
         Command::Kills(what) => mishaps::run(mishaps::Kind::Kills, &what, &options),
         Command::Faults(what) => mishaps::run(mishaps::Kind::Faults, &what, &options),
         Command::Posix(what) => posix::run(&what, &options),
+        Command::Suite(what) => suites::run(&what, &options),
         Command::Heap => heap::run(&options),
         Command::Repair { seconds } => remedy::run(&options, seconds),
         Command::RepairProgress { threads } => {

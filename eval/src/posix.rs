@@ -4,6 +4,7 @@
 //! compared.
 
 use crate::limited::{self, Folder, Ran};
+use crate::modes::{MODES, Mode};
 use crate::options::Options;
 use crate::programs;
 use crate::record::Record;
@@ -30,23 +31,6 @@ pub struct What {
     #[arg(long)]
     mode: Option<String>,
 }
-
-/// The commands, and their words. `FILE` stands for a file to write.
-const MODES: [(&str, &[&str]); 7] = [
-    ("detect", &["detect", "--quiet", "-o", "FILE"]),
-    (
-        "detect --observer timer",
-        &["detect", "--quiet", "--observer", "timer", "-o", "FILE"],
-    ),
-    (
-        "detect --observer isolate",
-        &["detect", "--quiet", "--observer", "isolate", "-o", "FILE"],
-    ),
-    ("run", &["run"]),
-    ("repair", &["repair", "--quiet"]),
-    ("protect", &["protect", "--quiet"]),
-    ("protect --eager", &["protect", "--quiet", "--eager"]),
-];
 
 /// A test that runs longer hangs; the longest of the suite take half a minute.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -198,15 +182,8 @@ impl Test {
         self.ran(&mut Command::new(&self.program))
     }
 
-    fn under(&self, sunder: &Path, words: &[&str]) -> Result<Ran> {
-        let mut command = Command::new(sunder);
-        for word in words {
-            match *word {
-                "FILE" => command.arg(&self.report),
-                word => command.arg(word),
-            };
-        }
-        self.ran(command.arg("--").arg(&self.program))
+    fn under(&self, sunder: &Path, mode: &Mode) -> Result<Ran> {
+        self.ran(mode.command(sunder, &self.report).arg(&self.program))
     }
 
     /// In the test's own folder, where it may leave files.
@@ -229,16 +206,16 @@ impl Test {
             }
         }
         let compares = first.stdout == second.stdout;
-        for (number, (mode, words)) in MODES.iter().enumerate() {
-            if what.mode.as_deref().is_some_and(|only| only != *mode) {
+        for (number, mode) in MODES.iter().enumerate() {
+            if what.mode.as_deref().is_some_and(|only| only != mode.name) {
                 continue;
             }
-            let seen = self.under(sunder, words)?;
+            let seen = self.under(sunder, mode)?;
             let Some(why) = seen.wrong(&first, compares) else {
                 lock()?.counts.modes.entry(number).or_default().equal += 1;
                 continue;
             };
-            let (again, varies) = self.again(sunder, words, &first, compares)?;
+            let (again, varies) = self.again(sunder, mode, &first, compares)?;
             let mut shared = lock()?;
             if varies {
                 shared
@@ -255,7 +232,7 @@ impl Test {
                 row.differs += 1;
                 format!("{why}; {again} of 3 again")
             };
-            let told = [name, *mode, &status(&first), &status(&seen), &verdict];
+            let told = [name, mode.name, &status(&first), &status(&seen), &verdict];
             println!("{}", told.join(": "));
             shared
                 .record
@@ -272,7 +249,7 @@ impl Test {
     fn again(
         &self,
         sunder: &Path,
-        words: &[&str],
+        mode: &Mode,
         right: &Ran,
         compares: bool,
     ) -> Result<(u32, bool)> {
@@ -281,7 +258,7 @@ impl Test {
             if self.native()?.wrong(right, compares).is_some() {
                 return Ok((0, true));
             }
-            let seen = self.under(sunder, words)?;
+            let seen = self.under(sunder, mode)?;
             differ += u32::from(seen.wrong(right, compares).is_some());
         }
         Ok((differ, false))
@@ -308,7 +285,7 @@ fn summary(counts: &Counts) -> String {
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} |",
-            MODES[*number].0, row.equal, row.once, row.differs
+            MODES[*number].name, row.equal, row.once, row.differs
         );
     }
     if !counts.varies.is_empty() {
