@@ -120,21 +120,14 @@ impl ForeignFiles {
 
     /// Takes the process's rights over files for the calling thread and the threads that it starts,
     /// for good, and gives up all capabilities but these and those in `besides`. Returns whether
-    /// that was possible; not so if its memory could then no longer be read, as of a program that
-    /// hides its own. `None` if there was nothing to give up: we have no privileges, or the process has
-    /// the same rights.
+    /// that was possible. `None` if there was nothing to give up: we have no privileges, or the
+    /// process has the same rights.
     pub fn take_rights_for_good(&self, besides: CapabilitySet) -> Option<bool> {
-        let known = self.notice_rights();
-        let theirs = known.rights.last().cloned();
+        let theirs = self.notice_rights().rights.last().cloned();
         if !Rights::are_privileged() || theirs == Rights::own() {
             return None;
         }
-        let reads_memory = || {
-            let (folder, flags) = (known.folder.as_ref()?, OFlags::CLOEXEC);
-            openat(folder, "mem", flags, Mode::empty()).ok()
-        };
-        let take = |rights: Rights| rights.take_for_good(besides, || reads_memory().is_some());
-        Some(theirs.is_some_and(|rights| take(rights).is_ok()))
+        Some(theirs.is_some_and(|rights| rights.take_for_good(besides).is_ok()))
     }
 
     /// Whether the process has not gone yet.

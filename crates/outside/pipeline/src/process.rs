@@ -26,7 +26,7 @@ use sunder_objects::{
     HeapBlock, NameOptions, Names, ObjectContext, StackFrame, ThreadPointer, ThreadStack,
 };
 use sunder_observe::foreign::ForeignFiles;
-use sunder_observe::proc::living_number;
+use sunder_observe::proc::{self, MemoryUse};
 use sunder_observe::{Decoded, RawSample};
 use sunder_sharing::{Burst, Config, Judge, Sample};
 use sunder_trace::read::Event;
@@ -436,7 +436,7 @@ impl Process {
         let id = self.id;
         let memory = self
             .memory
-            .get_or_insert_with(|| File::open(format!("/proc/{}/mem", living_number(id))).ok());
+            .get_or_insert_with(|| proc::memory(id, MemoryUse::Read).ok());
         let Some(memory) = memory.as_ref() else {
             return;
         };

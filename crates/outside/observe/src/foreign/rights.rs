@@ -93,13 +93,8 @@ impl Rights {
     /// a filter of system calls has to keep the thread from going back.
     ///
     /// # Errors
-    /// `PermissionDenied` if these rights can't be taken, or don't do for what `suffices` tries with
-    /// them. Then nothing has changed.
-    pub fn take_for_good(
-        &self,
-        besides: CapabilitySet,
-        suffices: impl FnOnce() -> bool,
-    ) -> io::Result<()> {
+    /// `PermissionDenied` if these rights can't be taken. Then nothing has changed.
+    pub fn take_for_good(&self, besides: CapabilitySet) -> io::Result<()> {
         // An error drops `own`, which takes back what was given up.
         let own = OwnRights::now()?;
         own.take_groups_of(self)?;
@@ -119,15 +114,8 @@ impl Rights {
         if now != Some((self.user, self.group)) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        // First only what is in effect, so that the rest can be had back.
-        let permitted = own.capabilities.permitted;
-        let tried = CapabilitySets { permitted, ..sets };
-        rustix::thread::set_capabilities(None, tried)?;
-        own.keep_descriptors_readable();
-        if !suffices() {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
         rustix::thread::set_capabilities(None, sets)?;
+        own.keep_descriptors_readable();
         std::mem::forget(own);
         Ok(())
     }
