@@ -113,6 +113,19 @@ impl Process {
         Self::with(id, config, files, names)
     }
 
+    /// A process that ended before it was looked at; `files` are those of another. Another process
+    /// may have its number, so `/proc` is not read.
+    pub fn gone(id: ProcessId, config: Config, files: ForeignFiles) -> Self {
+        let files = Arc::new(files);
+        let names = NameOptions {
+            files: Arc::new(TargetFiles(Arc::clone(&files))),
+            ..NameOptions::default()
+        };
+        let mut gone = Self::with(id, config, files, names);
+        gone.memory = Some(None);
+        gone
+    }
+
     /// A process from a recording. Another process may have its number today, so `/proc` is not
     /// read.
     pub fn recorded(id: ProcessId, config: Config) -> Self {
