@@ -36,7 +36,7 @@ pub enum Reach {
 /// If it is not there, may not be reached, or is no file that is stored.
 pub fn find(root: Option<&OwnedFd>, path: &Path, reach: Reach) -> io::Result<OwnedFd> {
     if !path.is_absolute() {
-        // It would be relative to our own folder.
+        // It is not known relative to which folder: not to ours.
         return Err(io::Error::other("not an absolute path"));
     }
     let top = match root {

@@ -62,7 +62,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 size = 64 << 20
 libc.mmap.restype = ctypes.c_ulong
 at = libc.mmap(None, ctypes.c_size_t(size), 3, 0x4022, -1, ctypes.c_long(0))
-ctypes.memset(at, 97, 4096)
+ctypes.memset(at, 97, 4 << 20)
 f = [int(x) for x in open('/proc/self/stat').read().rpartition(')')[2].split()[1:]]
 field = lambda n: f[n - 4]
 libc.sbrk.restype = ctypes.c_ulong
