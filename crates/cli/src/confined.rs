@@ -15,8 +15,8 @@ pub fn beside(process: ProcessId, work: Work) {
     tell(sunder_confine::beside(process, work));
 }
 
-/// Root is told what the kernel refuses: it reads with all of its rights then. Others could not do
-/// more than their programs before.
+/// Root is told what the kernel refuses: it reads with all of its rights then. Another user is told if
+/// the process is not its own, and can't do more than its own programs otherwise.
 fn tell(confined: Confined) {
     // SAFETY: no arguments, cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
@@ -24,5 +24,10 @@ fn tell(confined: Confined) {
         note(&format!(
             "the kernel refuses {confined}: files and code of others are read with more rights than that takes"
         ));
+    } else if confined.rights == Some(false) {
+        note(
+            "the process has rights over files that this user can't take: of the files that it names, only \
+             those that everybody may read are opened; root opens more",
+        );
     }
 }

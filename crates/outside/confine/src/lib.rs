@@ -14,6 +14,7 @@ use rustix::thread::CapabilitySet;
 use std::fmt;
 use sunder_access::ProcessId;
 use sunder_observe::foreign::ForeignFiles;
+use sunder_observe::proc::{self, MemoryUse};
 
 /// What observing processes of others takes: their memory and mappings, perf events and the memory
 /// of their rings, the kernel's links to mapped files (`capabilities(7)`).
@@ -69,7 +70,20 @@ pub fn to_files() -> Confined {
 /// For a command that observes `process` and, if `work` is [`Work::Repair`], changes it. Landlock is not for
 /// it: it forbids every look at a process that is not confined as well.
 pub fn beside(process: ProcessId, work: Work) -> Confined {
+    let used = match work {
+        Work::Repair => MemoryUse::Write,
+        Work::Observe | Work::Files => MemoryUse::Read,
+    };
+    let memory = || proc::memory(process, used);
+    let before = memory().ok();
     let rights = ForeignFiles::of(process).take_rights_for_good(TO_OBSERVE);
+    if let Some(before) = before
+        && rights == Some(true)
+        && memory().is_err()
+    {
+        // It hides its memory, which is root's then, whatever user it has.
+        proc::hold_memory(process, used, before);
+    }
     Confined {
         calls: calls::only_for(work, Some(process), rights != Some(true)),
         files: None,

@@ -6,16 +6,17 @@
     reason = "a confined process can't wait for another; the children end with their input"
 )]
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use sunder_access::ProcessId;
 use sunder_confine::{Work, beside, to_files};
+use sunder_observe::proc::{self, MemoryUse};
 
 /// Names a test's second run, which is the confined one, and what it looks at.
 const AGAIN: &str = "SUNDER_TEST_CONFINED";
@@ -81,6 +82,10 @@ fn nothing_is_started_or_reached() {
     assert_eq!((typed, error.raw_os_error()), (-1, Some(libc::EPERM)));
     // SAFETY: takes numbers. A new user namespace would give all capabilities in it.
     assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWUSER) }, -1);
+    // A filter can't see with which flags this call opens a file.
+    let (root, flags) = (Path::new("/"), OFlags::PATH);
+    let opened = rustix::fs::openat2(CWD, root, flags, Mode::empty(), ResolveFlags::empty());
+    opened.expect_err("no such call");
     let thread = std::thread::spawn(|| std::thread::current().id());
     thread.join().expect("threads start and end");
 }
@@ -209,14 +214,15 @@ fn a_repairer_may_trace_its_process() {
 #[test]
 fn a_process_that_hides_its_memory_is_observed_all_the_same() {
     let again_as = "a_process_that_hides_its_memory_is_observed_all_the_same";
-    if argument().is_none() {
+    let Some(secret) = argument() else {
         if !is_root() {
             println!("SKIP: only root can observe such a process");
             return;
         }
-        again(again_as, "");
+        let secret = tempfile::NamedTempFile::new().expect("a file that only root may read");
+        again(again_as, secret.path().to_str().expect("a plain path"));
         return;
-    }
+    };
     // The kernel hides the memory of a program whose file its user may execute and not read.
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("cat");
@@ -230,7 +236,20 @@ fn a_process_that_hides_its_memory_is_observed_all_the_same() {
     let owner = std::fs::metadata(&memory).expect("it lives").uid();
     assert_eq!(owner, 0, "it is hidden");
     let confined = beside(ProcessId(process.id()), Work::Observe);
-    assert_eq!((confined.calls, confined.rights), (true, Some(false)));
-    File::open(memory).expect("with root's rights");
+    assert!(confined.is_whole(), "{confined:?}");
+    assert_eq!(confined.rights, Some(true));
+    let refused = File::open(&secret).expect_err("the process may not read it");
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+    File::open(memory).expect_err("its user may not read it");
+    let number = ProcessId(process.id());
+    let held = proc::memory(number, MemoryUse::Read).expect("it was opened before");
+    let mappings = proc::mappings(number).expect("everybody may read them");
+    let stack = mappings.iter().find(|m| m.path == "[stack]");
+    let top = stack.expect("it has one").span.end().0 - 8;
+    let mut word = [1; 8];
+    held.read_exact_at(&mut word, top).expect("it is mapped");
+    assert_eq!(word, [0; 8], "the kernel ends a stack so");
+    assert!(held.write_all_at(&word, top).is_err(), "only read");
+    proc::memory(number, MemoryUse::Write).expect_err("it is not to be written");
     drop(process.stdin.take());
 }

@@ -4,15 +4,42 @@
 //! read.
 
 use sunder_access::ProcessId;
+use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::proc;
 use sunder_wire::Claim;
 
 /// The longest line of ancestors that is followed.
 const GENERATIONS: u32 = 256;
 
-/// Whether the process of this claim has mapped the segment, descends from `program`, or has ended,
-/// so that nothing can be read of it.
-pub fn is_the_programs(claim: &Claim, program: ProcessId) -> bool {
+/// Whose a process is that a claim names.
+#[derive(Debug)]
+pub enum Claimed {
+    /// It is not the program's.
+    Anothers,
+    /// It had ended. Another process may get its number, so it must not be looked at any more.
+    Ended,
+    /// It is the program's, and lives; these are its files, by which it is known from others.
+    Living(ForeignFiles),
+}
+
+/// Whether the process of this claim has ended, or is the program's because it has mapped the
+/// segment or descends from `program`.
+pub fn claimed(claim: &Claim, program: ProcessId) -> Claimed {
+    let process = claim.process;
+    // Whatever is learned by its number is learned of the same process only if that lives
+    // afterwards.
+    let files = ForeignFiles::of(process);
+    if !proc::is_alive(process) {
+        return Claimed::Ended;
+    }
+    match (is_the_programs(claim, program), files.is_alive()) {
+        (true, true) => Claimed::Living(files),
+        (true, false) => Claimed::Ended,
+        (false, _) => Claimed::Anothers,
+    }
+}
+
+fn is_the_programs(claim: &Claim, program: ProcessId) -> bool {
     let process = claim.process;
     let inode = claim.segment.inode();
     let mapped = || {
@@ -21,7 +48,7 @@ pub fn is_the_programs(claim: &Claim, program: ProcessId) -> bool {
             all.any(|m| m.inode == inode && m.path.starts_with("/memfd:sunder-segment"))
         })
     };
-    process == program || !proc::is_alive(process) || descends(process, program) || mapped()
+    process == program || descends(process, program) || mapped()
 }
 
 fn descends(process: ProcessId, from: ProcessId) -> bool {
@@ -60,10 +87,15 @@ mod tests {
     fn a_process_of_another_program_is_refused() {
         let nobody = ProcessId(u32::MAX >> 1);
         let own = std::process::id();
-        assert!(!is_the_programs(&claim(1), nobody));
+        let is_the_programs = |claim: &Claim, program| match claimed(claim, program) {
+            Claimed::Living(files) => files.is_alive(),
+            _ => false,
+        };
+        assert!(matches!(claimed(&claim(1), nobody), Claimed::Anothers));
         assert!(is_the_programs(&claim(1), ProcessId(1)), "the program");
         assert!(is_the_programs(&claim(own), nobody), "it has the segment");
-        assert!(is_the_programs(&claim(nobody.0), ProcessId(own)), "ended");
+        let ended = claimed(&claim(nobody.0), ProcessId(own));
+        assert!(matches!(ended, Claimed::Ended), "{ended:?}");
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

@@ -4,6 +4,7 @@
 
 use crate::choice;
 use crate::ending::{pidfd, wait_end};
+use crate::executed::Executed;
 use crate::kind::{Chosen, Kind, Measure, ObserverChoice, OpenOptions};
 use crate::limits::{children_limit, heap_limits, runtime_limits};
 use crate::observer::LiveObserver;
@@ -16,7 +17,6 @@ use crate::watching::Live;
 use anyhow::{Context, Result};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::thread;
 use std::time::Duration;
@@ -99,12 +99,16 @@ pub fn observe_with(
         pid,
         ended: Ended {
             exit,
-            path,
+            executed,
             children,
         },
     } = run_observed(what, remedy)?;
-    // We may not read the path of a privileged program, so it is looked for by name.
-    let path = path.or_else(|| program.first().and_then(|name| program::find(name)));
+    let (mut path, mut linkage) = (executed.path, executed.linkage);
+    if path.is_none() {
+        // We may not read the path of a privileged program, so it is looked for by name.
+        path = program.first().and_then(|name| program::find(name));
+        linkage = path.as_deref().map(program::linkage);
+    }
     let end = monotonic_now();
     let elapsed = live.elapsed();
     let wanted = remedy.wanted();
@@ -127,7 +131,7 @@ pub fn observe_with(
     ));
     let status = live.session.runtime_status(pid);
     if recorded {
-        limits.extend(runtime_limits(&status, path.as_deref()));
+        limits.extend(runtime_limits(&status, linkage));
         limits.extend(heap_limits(&live, pid));
         if !live.session.saw_allocations() && status.loaded.is_some() && status.refusal.is_none() {
             limits.push(Limit::NoHeapObject);
@@ -271,8 +275,7 @@ pub fn run_observed(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<A
 /// How the program ended.
 struct Ended {
     exit: ExitStatus,
-    /// The last executable of the process: the program behind `env`, `nice` or a shell's exec.
-    path: Option<PathBuf>,
+    executed: Executed,
     /// Whether it has waited for child processes of its own.
     children: bool,
 }
@@ -283,10 +286,10 @@ fn watch_to_the_end(
     remedy: &mut dyn LiveRemedy,
 ) -> Result<Ended, ObserveError> {
     let pidfd = pidfd(child.pid());
-    let mut path = None;
+    let mut executed = Executed::by(child.pid());
     let mut children = false;
     loop {
-        path = proc::executable(child.pid()).ok().or(path);
+        executed.look();
         let until = remedy.patience().map(|patience| live.elapsed() + patience);
         let over = live.step(until, &mut |pause| wait_end(&pidfd, pause))?;
         if !over {
@@ -307,7 +310,7 @@ fn watch_to_the_end(
             live.finish();
             return Ok(Ended {
                 exit,
-                path,
+                executed,
                 children,
             });
         }

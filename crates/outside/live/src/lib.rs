@@ -10,6 +10,7 @@ mod choice;
 mod claimed;
 mod command;
 mod ending;
+mod executed;
 mod kind;
 mod limits;
 mod look;

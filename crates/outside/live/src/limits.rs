@@ -1,7 +1,7 @@
 //! The limits of a result that concern the processes that the program started, and their heaps.
 
 use crate::kind::Chosen;
-use crate::program::{self, Linkage};
+use crate::program::Linkage;
 use crate::watching::Live;
 use sunder_access::ProcessId;
 use sunder_findings::Limit;
@@ -48,10 +48,10 @@ pub fn heap_limits(live: &Live, root: ProcessId) -> Vec<Limit> {
 const MOST_NAMED: usize = 4;
 
 /// The limits for what the runtime library in the program could not do.
-pub fn runtime_limits(status: &RuntimeStatus, path: Option<&std::path::Path>) -> Vec<Limit> {
+pub fn runtime_limits(status: &RuntimeStatus, linkage: Option<Linkage>) -> Vec<Limit> {
     let mut limits = Vec::new();
     if status.loaded.is_none() {
-        let why = match path.map(program::linkage) {
+        let why = match linkage {
             Some(Linkage::Static) => "the program is statically linked",
             Some(Linkage::Privileged) => "the program has set-user-id or other privileges",
             _ => "the runtime library was not loaded",

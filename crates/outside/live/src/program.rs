@@ -3,7 +3,7 @@
 //! reads files; it must not execute anything.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -95,14 +95,31 @@ pub enum Linkage {
     Privileged,
 }
 
-/// How the program at `path` is linked, as far as its file tells.
+/// How the program at `path` is linked, as far as its file tells. The path must be one that the user
+/// names, since it is opened with our own rights.
 pub fn linkage(path: &Path) -> Linkage {
-    let privileged = std::fs::metadata(path).is_ok_and(|m| m.mode() & 0o6000 != 0);
-    if privileged {
-        return Linkage::Privileged;
-    }
-    match sunder_objects::inspect(path) {
-        Some(facts) if !facts.dynamic => Linkage::Static,
+    match std::fs::metadata(path) {
+        // It need not be readable.
+        Ok(about) if gives_privileges(&about) => Linkage::Privileged,
+        // Opening anything else may wait.
+        Ok(about) if about.is_file() => {
+            File::open(path).map_or(Linkage::Dynamic, |file| linkage_of(&file))
+        }
         _ => Linkage::Dynamic,
     }
+}
+
+/// The same of a program's open file.
+pub fn linkage_of(file: &File) -> Linkage {
+    if file.metadata().is_ok_and(|about| gives_privileges(&about)) {
+        return Linkage::Privileged;
+    }
+    match sunder_objects::has_dynamic_loader(file) {
+        Some(false) => Linkage::Static,
+        _ => Linkage::Dynamic,
+    }
+}
+
+fn gives_privileges(about: &Metadata) -> bool {
+    about.mode() & 0o6000 != 0
 }

@@ -2,7 +2,7 @@
 //! and spends the budget of watchpoints on suspects. Driven by `command` and `look`. It must
 //! not know how the target was started, and must not print.
 
-use crate::claimed::is_the_programs;
+use crate::claimed::{Claimed, claimed};
 use crate::observer::{Attention, LiveObserver};
 use crate::quiet::Quiet;
 use crate::timer;
@@ -219,9 +219,17 @@ impl Live {
         };
         let inside = self.observer.is_inside();
         for claim in registry.poll() {
-            if !is_the_programs(&claim, self.root) {
-                continue;
-            }
+            let lives = match claimed(&claim, self.root) {
+                Claimed::Anothers => continue,
+                Claimed::Ended => {
+                    self.session.has_ended_before(claim.process);
+                    false
+                }
+                Claimed::Living(files) => {
+                    self.session.lives(claim.process, files);
+                    true
+                }
+            };
             if inside {
                 // The image that this one replaces has ended, so all of its samples are in its
                 // segment.
@@ -231,6 +239,7 @@ impl Live {
             self.session.claim(&claim, inside || is_untold);
             // The periodic reading of mappings would come too late for a short process.
             if inside
+                && lives
                 && !claim.refused
                 && let Ok(mappings) = proc::mappings(claim.process)
                 && mappings.iter().next().is_some()
@@ -257,10 +266,11 @@ impl Live {
             living.push(self.root);
         }
         for process in living {
-            if !proc::is_alive(process) {
+            if !proc::is_alive(process) || !self.is_known(process) {
                 self.session.ended(process);
             } else if let Ok(mappings) = proc::mappings(process)
                 && mappings.iter().next().is_some()
+                && self.is_known(process)
             {
                 self.session.set_mappings(process, mappings);
                 self.session.process(process).read_thread_locals();
@@ -270,6 +280,12 @@ impl Live {
                 }
             }
         }
+    }
+
+    /// Whether a process is still the one that was found by its number. The program itself is not
+    /// waited for before the observation ends, so that no other gets its number.
+    fn is_known(&mut self, process: ProcessId) -> bool {
+        process == self.root || self.session.process(process).files.is_alive()
     }
 
     /// Reads threads and their names from `/proc`: the timer observer has no events for them.

@@ -6,10 +6,12 @@ use crate::dwarf::{SplitFiles, load_sections, text_of};
 use crate::files::{Files as _, OwnFiles};
 use crate::image::{Elf, Image};
 use crate::options::NameOptions;
-use object::elf::PT_INTERP;
-use object::read::elf::{ElfFile64, ProgramHeader};
+use object::elf::{FileHeader64, PT_INTERP, ProgramHeader64};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ReadCache};
 use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,9 +29,11 @@ pub struct ProgramFacts {
 }
 
 /// Reads the facts of the ELF file at `path`; `None` if it can't be read or is no 64-bit ELF file
-/// for x86-64.
+/// for x86-64. The whole file is read, so it must be one that the user names.
 pub fn inspect(path: &Path) -> Option<ProgramFacts> {
-    let bytes = std::fs::read(path).ok()?;
+    let mut bytes = Vec::new();
+    let mut file = OwnFiles::default().open(path).ok()?;
+    file.read_to_end(&mut bytes).ok()?;
     let elf = ElfFile64::<Endianness>::parse(&*bytes).ok()?;
     let endian = elf.endian();
     let has = |name: &str| elf.section_by_name(name).is_some_and(|s| s.size() > 0);
@@ -46,6 +50,23 @@ pub fn inspect(path: &Path) -> Option<ProgramFacts> {
             .flatten()
             .map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()),
     })
+}
+
+/// Whether a dynamic loader runs before the program in an open file; `None` if it is no 64-bit ELF
+/// file. Only its headers are read, so the file may be any that a program has made.
+pub fn has_dynamic_loader(file: &File) -> Option<bool> {
+    /// More than the kernel accepts, whose limit is one page of them and more (`load_elf_phdrs`).
+    const MOST_HEADERS: usize = 65536 / size_of::<ProgramHeader64<Endianness>>();
+    let mut head = [0; size_of::<FileHeader64<Endianness>>()];
+    file.read_exact_at(&mut head, 0).ok()?;
+    let head = FileHeader64::<Endianness>::parse(&head[..]).ok()?;
+    let endian = head.endian().ok()?;
+    let count = usize::from(head.e_phnum(endian)).min(MOST_HEADERS);
+    let mut bytes = vec![0; count * size_of::<ProgramHeader64<Endianness>>()];
+    file.read_exact_at(&mut bytes, head.e_phoff(endian)).ok()?;
+    let (headers, _) =
+        object::slice_from_bytes::<ProgramHeader64<Endianness>>(&bytes, count).ok()?;
+    Some(headers.iter().any(|h| h.p_type(endian) == PT_INTERP))
 }
 
 /// The location of a program's debug information.
@@ -137,6 +158,8 @@ mod tests {
         let own = std::env::current_exe().expect("known");
         let facts = inspect(&own).expect("this is an ELF file");
         assert!(facts.dynamic && facts.symbols);
+        let open = File::open(&own).expect("there");
+        assert_eq!(has_dynamic_loader(&open), Some(true));
         assert_eq!(debug_place(&own), Some(DebugPlace::Within));
     }
 
@@ -146,5 +169,20 @@ mod tests {
         assert_eq!(debug_place(Path::new("/etc/passwd")), None);
         assert_eq!(inspect(Path::new("/no/such/file")), None);
         assert_eq!(inspect(Path::new("/")), None);
+        let device = File::open("/dev/zero").expect("every machine has it");
+        assert_eq!(has_dynamic_loader(&device), None);
+    }
+
+    #[test]
+    fn of_a_file_that_states_absurd_numbers_only_headers_are_read() {
+        let file = tempfile::tempfile().expect("a file");
+        let own = File::open(std::env::current_exe().expect("known")).expect("there");
+        let mut head = [0; 64];
+        own.read_exact_at(&mut head, 0).expect("an ELF file");
+        // `e_phnum`, in a file of 1 TiB that takes no room.
+        head[56..58].fill(0xff);
+        file.write_all_at(&head, 0).expect("written");
+        file.set_len(1 << 40).expect("it has holes");
+        assert_eq!(has_dynamic_loader(&file), Some(false));
     }
 }

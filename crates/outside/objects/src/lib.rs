@@ -39,6 +39,6 @@ pub use answer::{
     ThreadPointer, ThreadStack, TypeHandle, TypedAccess,
 };
 pub use files::{Files, OwnFiles};
-pub use inspect::{DebugPlace, ProgramFacts, debug_place, inspect};
+pub use inspect::{DebugPlace, ProgramFacts, debug_place, has_dynamic_loader, inspect};
 pub use names::{LockCall, Names, file_name_of, is_c_library};
 pub use options::NameOptions;

@@ -7,19 +7,21 @@
 //! is a regular file. This module must not read files, and must not follow a path in any other
 //! way.
 
+mod find;
 mod made;
 mod rights;
 
 use crate::proc::{self, Fields};
+use find::{FOLDER, Reach, find, identity, is_stored, kind};
 pub use made::{memory_file, seal};
 use rights::Rights;
-use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, Dir, Mode, OFlags, openat, readlinkat};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +36,6 @@ const MOST_RIGHTS: usize = 8;
 pub struct ForeignFiles {
     /// Its root folder, unless that is ours.
     root: Option<Arc<OwnedFd>>,
-    same_namespace: bool,
     /// Whether they are opened with our own rights.
     are_ours: bool,
     known: Mutex<Known>,
@@ -59,16 +60,12 @@ impl ForeignFiles {
         let process = openat(CWD, &folder, FOLDER, Mode::empty()).ok();
         let within = |name: &str| openat(process.as_ref()?, name, FOLDER, Mode::empty()).ok();
         let (theirs, ours) = (within("root"), openat(CWD, "/", FOLDER, Mode::empty()).ok());
-        let shares = |namespace: &str| {
-            let of = |folder: &str| std::fs::read_link(format!("{folder}/ns/{namespace}")).ok();
-            let theirs = of(&folder);
-            theirs.is_some() && theirs == of("/proc/self")
-        };
+        let of = |folder: &Option<OwnedFd>| identity(folder.as_ref()?).ok();
+        let shares_mounts = || shares(process.as_ref()?, "mnt");
         // The same folder may have other file systems mounted below it.
-        let same = identity(theirs.as_ref()) == identity(ours.as_ref()) && shares("mnt");
+        let same = of(&theirs) == of(&ours) && shares_mounts().is_some();
         let files = Self {
             root: theirs.filter(|_| !same).map(Arc::new),
-            same_namespace: shares("user"),
             are_ours: false,
             known: Mutex::new(Known {
                 folder: process,
@@ -93,7 +90,6 @@ impl ForeignFiles {
         }
         Self {
             root,
-            same_namespace: true,
             are_ours: false,
             known: Mutex::new(known),
         }
@@ -114,7 +110,6 @@ impl ForeignFiles {
     pub fn ours() -> Self {
         Self {
             root: None,
-            same_namespace: true,
             are_ours: true,
             known: Mutex::new(Known {
                 folder: None,
@@ -125,21 +120,14 @@ impl ForeignFiles {
 
     /// Takes the process's rights over files for the calling thread and the threads that it starts,
     /// for good, and gives up all capabilities but these and those in `besides`. Returns whether
-    /// that was possible; not so if its memory could then no longer be read, as of a program that
-    /// hides its own. `None` if there was nothing to give up: we have no privileges, or the process has
-    /// the same rights.
+    /// that was possible. `None` if there was nothing to give up: we have no privileges, or the
+    /// process has the same rights.
     pub fn take_rights_for_good(&self, besides: CapabilitySet) -> Option<bool> {
-        let known = self.notice_rights();
-        let theirs = known.rights.last().cloned();
+        let theirs = self.notice_rights().rights.last().cloned();
         if !Rights::are_privileged() || theirs == Rights::own() {
             return None;
         }
-        let reads_memory = || {
-            let (folder, flags) = (known.folder.as_ref()?, OFlags::CLOEXEC);
-            openat(folder, "mem", flags, Mode::empty()).ok()
-        };
-        let take = |rights: Rights| rights.take_for_good(besides, || reads_memory().is_some());
-        Some(theirs.is_some_and(|rights| take(rights).is_ok()))
+        Some(theirs.is_some_and(|rights| rights.take_for_good(besides).is_ok()))
     }
 
     /// Whether the process has not gone yet.
@@ -162,9 +150,9 @@ impl ForeignFiles {
     /// Opens a regular file by a path of the process. Never waits for a writer.
     ///
     /// # Errors
-    /// If the process could not open it, or it is no regular file.
+    /// If the process could not open it, or it is no regular file that is stored.
     pub fn open(&self, path: &Path) -> io::Result<File> {
-        self.with_its_rights(|| reopen(&self.find(path, OFlags::PATH)?))
+        self.with_its_rights(|reach| reopen(&self.find(path, reach)?))
     }
 
     /// The names in a folder of the process.
@@ -172,9 +160,10 @@ impl ForeignFiles {
     /// # Errors
     /// If the process could not read it.
     pub fn names_in(&self, folder: &Path) -> io::Result<Vec<OsString>> {
-        let folder = self.with_its_rights(|| {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            self.find(folder, flags).map(File::from)
+        let folder = self.with_its_rights(|reach| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let found = self.find(folder, reach)?;
+            Ok(File::from(openat(found, ".", flags, Mode::empty())?))
         })?;
         let entries = Dir::read_from(&folder)?;
         entries
@@ -222,39 +211,43 @@ impl ForeignFiles {
         }
     }
 
-    fn find(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let Some(root) = &self.root else {
-            return Ok(openat(CWD, path, flags, Mode::empty())?);
-        };
+    fn find(&self, path: &Path, reach: Reach) -> io::Result<OwnedFd> {
         // Otherwise an absolute link in its file system would lead into ours.
-        let within = ResolveFlags::IN_ROOT;
-        Ok(openat2(root, path, flags, Mode::empty(), within)?)
+        find(self.root.as_deref(), path, reach)
     }
 
-    fn with_its_rights<T>(&self, act: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    /// Opens a file with each of the rights that the process has been seen to have. The program may
+    /// change the meaning of a path in between, so it has to be the same file each time.
+    fn with_its_rights(&self, open: impl Fn(Reach) -> io::Result<File>) -> io::Result<File> {
         // Without privileges we can open nothing that our user may not open.
         if self.are_ours || !Rights::are_privileged() {
-            return act();
+            return open(Reach::Threads);
         }
         let rights = &self.notice_rights().rights;
         if rights.len() > MOST_RIGHTS {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        let mut done = Err(io::ErrorKind::PermissionDenied.into());
+        let mut first = None;
         for each in rights.iter() {
-            done = Ok(each.run(&act)?);
+            let opened = match each.run(|| open(Reach::Threads)) {
+                Some(opened) => opened?,
+                None if each.include_ours() => open(Reach::Threads)?,
+                None => open(Reach::Everybodys)?,
+            };
+            let found = identity(&opened)?;
+            let (_, known) = first.get_or_insert((opened, found));
+            if *known != found {
+                return Err(io::Error::other("another file was put in its place"));
+            }
         }
-        done
+        let first = first.ok_or(io::ErrorKind::PermissionDenied)?;
+        Ok(first.0)
     }
 
     /// Adds the rights that it has now to what is known, which is returned.
     fn notice_rights(&self) -> MutexGuard<'_, Known> {
         let mut known = self.known();
-        let now = known
-            .status()
-            .and_then(|status| Rights::of(&status, self.same_namespace));
-        if let Some(now) = now
+        if let Some(now) = known.rights_now()
             && known.rights.len() <= MOST_RIGHTS
             && !known.rights.contains(&now)
         {
@@ -269,6 +262,16 @@ impl ForeignFiles {
 }
 
 impl Known {
+    /// The rights that the process has now; `None` if it is gone.
+    fn rights_now(&self) -> Option<Rights> {
+        let is_of_ours = || shares(self.folder.as_ref()?, "user");
+        // A process may go into a namespace of its own, where it gets all capabilities, while its
+        // status is read.
+        let before = is_of_ours();
+        let status = self.status()?;
+        Rights::of(&status, before.is_some() && is_of_ours().is_some())
+    }
+
     /// The process's `status`; `None` if it is gone.
     fn status(&self) -> Option<Fields> {
         let (folder, flags) = (self.folder.as_ref()?, OFlags::CLOEXEC);
@@ -279,146 +282,26 @@ impl Known {
     }
 }
 
-const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-
-fn identity(folder: Option<&OwnedFd>) -> Option<(u64, u64)> {
-    let found = rustix::fs::fstat(folder?.as_fd()).ok()?;
-    Some((found.st_dev, found.st_ino))
+/// Whether the process with this folder has our own namespace of this kind; `None` if not, or if
+/// that can't be told.
+fn shares(process: &OwnedFd, namespace: &str) -> Option<()> {
+    let name = format!("ns/{namespace}");
+    let theirs = readlinkat(process, &name, Vec::new()).ok()?;
+    let ours = readlinkat(CWD, format!("/proc/self/{name}"), Vec::new()).ok()?;
+    (theirs == ours).then_some(())
 }
 
 /// Opens for reading what was only found so far, if it is a regular file. Opening anything else may
 /// wait, or do something.
 fn reopen(found: &OwnedFd) -> io::Result<File> {
-    let about = rustix::fs::fstat(found)?;
-    if !rustix::fs::FileType::from_raw_mode(about.st_mode).is_file() {
+    if !kind(found)?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
+    is_stored(found)?;
     let path = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     Ok(File::from(openat(CWD, path, flags, Mode::empty())?))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::fs::FileType;
-    use std::io::ErrorKind;
-    use std::process::{Child, Command, Stdio};
-    use sunder_access::Mappings;
-
-    fn own() -> ProcessId {
-        ProcessId(std::process::id())
-    }
-
-    /// A process that waits until it is killed.
-    fn waiting(command: &mut Command) -> Child {
-        let none = Stdio::null;
-        command
-            .stdin(Stdio::piped())
-            .stdout(none())
-            .stderr(none())
-            .spawn()
-            .expect("it starts")
-    }
-
-    #[test]
-    fn only_regular_files_are_opened_and_nothing_waits() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let fifo = folder.path().join("fifo");
-        let (kind, mode) = (FileType::Fifo, Mode::from_raw_mode(0o666));
-        rustix::fs::mknodat(CWD, &fifo, kind, mode, 0).expect("a pipe");
-        let plain = folder.path().join("plain");
-        std::fs::write(&plain, "text").expect("written");
-        for files in [ForeignFiles::ours(), ForeignFiles::of(own())] {
-            // Without the check, opening the pipe would wait for a writer for ever.
-            assert!(files.open(&fifo).is_err());
-            assert!(files.open(Path::new("/dev/tty")).is_err());
-            assert!(files.open(folder.path()).is_err());
-            let mut text = String::new();
-            let mut file = files.open(&plain).expect("it is a regular file");
-            file.read_to_string(&mut text).expect("readable");
-            assert_eq!(text, "text");
-            let mut names = files.names_in(folder.path()).expect("readable");
-            names.retain(|name| name != "." && name != "..");
-            names.sort();
-            assert_eq!(names, ["fifo", "plain"]);
-        }
-    }
-
-    #[test]
-    fn a_file_that_only_root_may_read_is_not_opened_for_another_user() {
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP: only root can run a program as another user");
-            return;
-        }
-        use std::os::unix::fs::PermissionsExt;
-        use std::os::unix::process::CommandExt;
-        let folder = tempfile::tempdir().expect("a folder");
-        let may_enter = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(folder.path(), may_enter).expect("ours");
-        let secret = folder.path().join("secret");
-        std::fs::write(&secret, "secret").expect("written");
-        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).expect("ours");
-        let open = folder.path().join("open");
-        std::fs::write(&open, "open").expect("written");
-        let mut child = waiting(Command::new("cat").uid(65534).gid(65534));
-        let files = ForeignFiles::of(ProcessId(child.id()));
-        let refused = files.open(&secret).expect_err("nobody may not read it");
-        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
-        files.open(&open).expect("everybody may read it");
-        files.release_if_ended();
-        assert!(files.is_alive(), "what has not ended is kept");
-        child.kill().expect("it lives");
-        child.wait().expect("it is ours");
-        files.release_if_ended();
-        assert!(!files.is_alive());
-        // What it was is known after its end, also if its number is another process's.
-        let refused = files.open(&secret).expect_err("nobody may not read it");
-        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
-        files.open(&open).expect("everybody may read it");
-        ForeignFiles::ours().open(&secret).expect("we may");
-        ForeignFiles::of(own())
-            .open(&secret)
-            .expect("and so may our own program");
-        let like_ours = ForeignFiles::of_all([&ForeignFiles::ours()]);
-        like_ours
-            .open(&secret)
-            .expect("so may whoever has our rights");
-        let both = [&ForeignFiles::of(own()), &files];
-        let refused = ForeignFiles::of_all(both).open(&secret);
-        assert!(refused.is_err(), "not all of them may");
-    }
-
-    #[test]
-    fn of_a_process_that_has_gone_nothing_is_known_and_another_stands_in() {
-        let mut child = waiting(Command::new("true").env_clear());
-        let gone = ProcessId(child.id());
-        child.wait().expect("it is ours");
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let alone = ForeignFiles::of(gone);
-        assert!(!alone.is_alive());
-        let privileged = Rights::are_privileged();
-        assert_eq!(alone.open(file.path()).is_err(), privileged);
-        let own = ForeignFiles::of(own());
-        let like_ours = ForeignFiles::of(gone).or_those_of(Some(&own));
-        like_ours.open(file.path()).expect("we may");
-    }
-
-    #[test]
-    fn mapped_files_and_the_program_itself_are_found() {
-        let files = ForeignFiles::of(own());
-        let all: Mappings = proc::mappings(own()).expect("readable");
-        let code = all.iter().find(|m| m.is_file() && m.execute);
-        let code = code.expect("a program has code");
-        use std::os::unix::fs::MetadataExt;
-        let inode = |file: File| file.metadata().expect("open").ino();
-        let program = std::env::current_exe()
-            .expect("known")
-            .metadata()
-            .expect("there")
-            .ino();
-        assert_eq!(inode(files.executable().expect("it is ours")), program);
-        let mapped = files.mapped(code).expect("it is ours");
-        assert!(mapped.metadata().expect("open").is_file());
-    }
-}
+mod tests;

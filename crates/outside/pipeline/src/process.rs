@@ -26,7 +26,7 @@ use sunder_objects::{
     HeapBlock, NameOptions, Names, ObjectContext, StackFrame, ThreadPointer, ThreadStack,
 };
 use sunder_observe::foreign::ForeignFiles;
-use sunder_observe::proc::living_number;
+use sunder_observe::proc::{self, MemoryUse};
 use sunder_observe::{Decoded, RawSample};
 use sunder_sharing::{Burst, Config, Judge, Sample};
 use sunder_trace::read::Event;
@@ -111,6 +111,19 @@ impl Process {
             ..NameOptions::default()
         };
         Self::with(id, config, files, names)
+    }
+
+    /// A process that ended before it was looked at; `files` are those of another. Another process
+    /// may have its number, so `/proc` is not read.
+    pub fn gone(id: ProcessId, config: Config, files: ForeignFiles) -> Self {
+        let files = Arc::new(files);
+        let names = NameOptions {
+            files: Arc::new(TargetFiles(Arc::clone(&files))),
+            ..NameOptions::default()
+        };
+        let mut gone = Self::with(id, config, files, names);
+        gone.memory = Some(None);
+        gone
     }
 
     /// A process from a recording. Another process may have its number today, so `/proc` is not
@@ -436,7 +449,7 @@ impl Process {
         let id = self.id;
         let memory = self
             .memory
-            .get_or_insert_with(|| File::open(format!("/proc/{}/mem", living_number(id))).ok());
+            .get_or_insert_with(|| proc::memory(id, MemoryUse::Read).ok());
         let Some(memory) = memory.as_ref() else {
             return;
         };

@@ -2,7 +2,7 @@
 //! anything.
 
 use crate::process::Process;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use sunder_access::ProcessId;
@@ -14,6 +14,8 @@ pub struct Processes {
     by_id: HashMap<ProcessId, Process>,
     /// They are those of a recording: other processes may have their numbers today.
     recorded: bool,
+    /// Those that had ended before they were looked at. Their numbers may be others' by now.
+    unseen: HashSet<ProcessId>,
     /// The files of the process that was added first.
     first: Option<Arc<ForeignFiles>>,
     config: Config,
@@ -25,6 +27,7 @@ impl Processes {
         Self {
             by_id: HashMap::new(),
             recorded,
+            unseen: HashSet::new(),
             first: None,
             config,
         }
@@ -35,12 +38,41 @@ impl Processes {
         self.first = Some(files);
     }
 
+    /// The process `id` has ended, and must not be looked at.
+    pub fn has_ended_before(&mut self, id: ProcessId) {
+        if !self.by_id.contains_key(&id) {
+            self.unseen.insert(id);
+        }
+    }
+
+    /// The number `id` is that of a new process.
+    pub fn begins(&mut self, id: ProcessId) {
+        self.unseen.remove(&id);
+    }
+
+    /// The process `id` lives, and has these files, which are used if it is not known.
+    pub fn lives(&mut self, id: ProcessId, files: ForeignFiles) {
+        self.unseen.remove(&id);
+        let new = || Process::new(id, self.config, files);
+        let process = self.by_id.entry(id).or_insert_with(new);
+        self.first.get_or_insert_with(|| Arc::clone(&process.files));
+    }
+
+    /// The processes that may be looked at.
+    pub fn living(&self) -> impl Iterator<Item = ProcessId> {
+        let all = self.by_id.keys().copied();
+        all.filter(|id| !self.unseen.contains(id))
+    }
+
     /// The process `id`, which is added if it is not known. If it has gone already, its files are
     /// opened as those of the process that was added first.
     pub fn enter(&mut self, id: ProcessId) -> &mut Process {
         let process = self.by_id.entry(id).or_insert_with(|| {
             if self.recorded {
                 return Process::recorded(id, self.config);
+            }
+            if self.unseen.contains(&id) {
+                return Process::gone(id, self.config, ForeignFiles::of_all(self.first.as_deref()));
             }
             let files = ForeignFiles::of(id).or_those_of(self.first.as_deref());
             Process::new(id, self.config, files)
@@ -61,5 +93,29 @@ impl Deref for Processes {
 impl DerefMut for Processes {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.by_id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_one_that_has_ended_is_not_looked_at() {
+        let config = Config::new(sunder_access::Granule::new(64).expect("a size")).expect("valid");
+        let own = ProcessId(std::process::id());
+        let mut processes = Processes::new(config, false);
+        processes.has_ended_before(own);
+        for _ in 0..2 {
+            assert!(!processes.enter(own).files.is_alive(), "it may be another");
+            assert_eq!(processes.living().count(), 0);
+            // As at a new image under the same number.
+            processes.by_id.remove(&own);
+        }
+        processes.lives(own, ForeignFiles::of(own));
+        assert!(processes.enter(own).files.is_alive());
+        assert_eq!(processes.living().collect::<Vec<_>>(), [own]);
+        processes.has_ended_before(own);
+        assert!(processes.enter(own).files.is_alive(), "it was seen before");
     }
 }

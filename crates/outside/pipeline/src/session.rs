@@ -108,6 +108,19 @@ impl Session {
         }
     }
 
+    /// A process that is about to be claimed, and lives, has these files.
+    pub fn lives(&mut self, id: ProcessId, files: ForeignFiles) {
+        if self.follows(id) {
+            self.processes.lives(id, files);
+        }
+    }
+
+    /// A process that is about to be claimed had ended before it was looked at. Whatever has its
+    /// number now is not looked at.
+    pub fn has_ended_before(&mut self, id: ProcessId) {
+        self.processes.has_ended_before(id);
+    }
+
     /// An image has loaded the runtime. `is_only_report` means that no event reports new processes
     /// and programs.
     pub fn claim(&mut self, claim: &Claim, is_only_report: bool) {
@@ -269,6 +282,7 @@ impl Session {
                 if self.follows(process) {
                     if process != parent && self.processes.contains_key(&parent) {
                         // The number may have belonged to another process before.
+                        self.processes.begins(process);
                         self.exec(process, time);
                         self.fork(parent, process);
                     }
@@ -407,7 +421,7 @@ impl Session {
 
     /// The processes that are known and have not ended.
     pub fn living(&self) -> Vec<ProcessId> {
-        self.processes.keys().copied().collect()
+        self.processes.living().collect()
     }
 
     /// Whether a followed process started others that are not followed, as far as events report

@@ -113,7 +113,64 @@ fn is_anyone_left(keeper: i32) -> bool {
     entries.flatten().any(|entry| {
         let name = entry.file_name();
         name.as_bytes().iter().all(u8::is_ascii_digit)
-            && std::fs::read(entry.path().join("environ"))
-                .is_ok_and(|bytes| bytes.windows(path.len()).any(|w| w == path.as_bytes()))
+            && File::open(entry.path().join("environ"))
+                .is_ok_and(|environment| has(environment, path.as_bytes()))
     })
+}
+
+/// The most bytes of an environment that are searched: more than the kernel accepts with the usual
+/// limit of the stack. A process may say that all of its memory is its environment.
+const MOST_BYTES: u64 = 8 << 20;
+
+/// Whether `text` is in what is read, which is not kept.
+fn has(read: impl Read, text: &[u8]) -> bool {
+    let mut read = read.take(MOST_BYTES);
+    let mut bytes = vec![0; 1 << 16];
+    // The end of what was read before, in which the text may have begun.
+    let mut kept = 0;
+    loop {
+        let new = match read.read(&mut bytes[kept..]) {
+            Ok(0) | Err(_) => return false,
+            Ok(new) => new,
+        };
+        let len = kept + new;
+        if bytes[..len].windows(text.len()).any(|w| w == text) {
+            return true;
+        }
+        kept = len.min(text.len() - 1);
+        bytes.copy_within(len - kept..len, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives few bytes at once, and counts them.
+    struct Slow<R>(R, u64);
+
+    impl<R: Read> Read for Slow<R> {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            let few = bytes.len().min(5);
+            let read = self.0.read(&mut bytes[..few])?;
+            self.1 += read as u64;
+            Ok(read)
+        }
+    }
+
+    #[test]
+    fn a_text_is_found_wherever_the_pieces_end() {
+        for before in 0..20 {
+            let text = [&vec![b'x'; before][..], b"/12/fd/3\0rest"].concat();
+            assert!(has(Slow(&text[..], 0), b"/12/fd/"), "{before}");
+            assert!(!has(Slow(&text[..], 0), b"/123/fd/"), "{before}");
+        }
+    }
+
+    #[test]
+    fn an_environment_without_an_end_is_searched_in_part() {
+        let mut endless = Slow(io::repeat(b'x'), 0);
+        assert!(!has(&mut endless, b"/12/fd/"));
+        assert_eq!(endless.1, MOST_BYTES);
+    }
 }

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::MutexGuard;
 use sunder_access::{ProcessId, ThreadId};
-use sunder_observe::proc::{self, Folder};
+use sunder_observe::proc::{self, Folder, MemoryUse};
 
 const SET_MASK: u32 = 0x420b;
 /// How often the list of threads is read again, to find those that began meanwhile.
@@ -180,9 +180,7 @@ impl Memory {
     /// # Errors
     /// If we may not read and write it.
     pub fn of(process: ProcessId) -> io::Result<Self> {
-        let path = format!("/proc/{}/mem", proc::living_number(process));
-        let mut options = std::fs::OpenOptions::new();
-        Ok(Self(options.read(true).write(true).open(path)?))
+        Ok(Self(proc::memory(process, MemoryUse::Write)?))
     }
 
     /// Reads `len` bytes at `at`.

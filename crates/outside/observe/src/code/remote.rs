@@ -1,12 +1,12 @@
 //! Reads memory of another process, without stopping it.
 
-use std::fs::File;
+use crate::proc::MemoryUse;
 use std::os::unix::fs::FileExt;
 use sunder_access::{Address, ProcessId};
 
 /// Up to `len` bytes at `at`: fewer if the memory after them is not mapped. `None` if none can be
 /// read.
-pub(crate) fn read(process: ProcessId, at: Address, len: usize) -> Option<Vec<u8>> {
+pub(crate) fn read(of: ProcessId, at: Address, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     let local = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
@@ -21,16 +21,14 @@ pub(crate) fn read(process: ProcessId, at: Address, len: usize) -> Option<Vec<u8
         // foreign address.
         unsafe { libc::process_vm_readv(process.0 as i32, &local, 1, &foreign, 1, 0) }
     };
-    let mut process = process;
-    let mut read = from(process);
+    let mut read = from(of);
     if read < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
-        process = crate::proc::living_number(process);
-        read = from(process);
+        read = from(crate::proc::living_number(of));
     }
     let read = match usize::try_from(read) {
         Ok(read) if read > 0 => read,
         // Refused by a seccomp filter, or partly unmapped: reading the file may give more.
-        _ => File::open(format!("/proc/{process}/mem"))
+        _ => crate::proc::memory(of, MemoryUse::Read)
             .and_then(|memory| memory.read_at(&mut bytes, at.0))
             .ok()?,
     };

@@ -35,8 +35,16 @@ pub fn memory_file(process: ProcessId, descriptor: i32, bytes: u64) -> io::Resul
     }
     let file = File::from(file);
     file.set_len(bytes)?;
+    sealed_at(bytes, file)
+}
+
+/// Seals a memory file, which others may have open and shorten until then.
+fn sealed_at(bytes: u64, file: File) -> io::Result<File> {
     seal(&file)?;
-    Ok(file)
+    if file.metadata()?.len() == bytes {
+        return Ok(file);
+    }
+    Err(io::Error::other("the program changed its length meanwhile"))
 }
 
 /// Forbids every change of a memory file's length: access to a mapping beyond the end would end
@@ -121,6 +129,19 @@ mod tests {
         assert_eq!(file.metadata().expect("there").len(), BYTES);
         assert!(file.set_len(1).is_err(), "it can't be shortened");
         assert!(file.set_len(BYTES + 1).is_err(), "nor made longer");
+    }
+
+    #[test]
+    fn one_that_was_shortened_before_it_was_sealed_is_refused() {
+        for len in [0, BYTES - 1, BYTES + 1] {
+            let file = made(MemfdFlags::ALLOW_SEALING);
+            file.set_len(len).expect("it is not sealed yet");
+            let refused = sealed_at(BYTES, file).expect_err("it has another length");
+            assert!(refused.to_string().contains("length"), "{refused}");
+        }
+        let file = made(MemfdFlags::ALLOW_SEALING);
+        file.set_len(BYTES).expect("it is not sealed yet");
+        sealed_at(BYTES, file).expect("it has this length");
     }
 
     #[test]

@@ -14,6 +14,9 @@ const OVER_FILES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER);
 
+/// The capabilities that let a user observe processes of others.
+const OVER_PROCESSES: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::PERFMON);
+
 /// Who a process is when it opens a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
@@ -54,21 +57,34 @@ impl Rights {
     /// Whether this process may open more than a user who is not root, or may see processes of
     /// other users.
     pub fn are_privileged() -> bool {
+        let privileges = OVER_FILES | OVER_PROCESSES;
         rustix::process::geteuid().is_root()
-            || Self::own().is_none_or(|own| own.user == 0 || !own.capabilities.is_empty())
+            || Self::own().is_none_or(|own| own.user == 0)
+            || rustix::thread::capabilities(None).map_or(true, |own| {
+                (own.permitted | own.effective).intersects(privileges)
+            })
     }
 
-    /// Runs `act` with these rights and no others, and takes back our own.
-    ///
-    /// # Errors
-    /// Those of `act`; and `PermissionDenied` if these rights can't be taken, in which case `act`
-    /// has not run.
-    pub fn run<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    /// Whether a process with these rights may read every file that we may read.
+    pub fn include_ours(&self) -> bool {
+        let Some(own) = Self::own() else {
+            return false;
+        };
+        let is_in = |group: &u32| *group == self.group || self.groups.contains(group);
+        let like_ours = self.user == own.user
+            && own.groups.iter().chain([&own.group]).all(is_in)
+            && self.capabilities.contains(own.capabilities);
+        like_ours || self.capabilities.contains(CapabilitySet::DAC_OVERRIDE)
+    }
+
+    /// Runs `act` with these rights and no others, and takes back our own. `None` if these rights
+    /// can't be taken: then `act` has not run.
+    pub fn run<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
         if Self::own().as_ref() == Some(self) {
-            return act();
+            return Some(act());
         }
-        let _own = OwnRights::give_up_for(self)?;
-        act()
+        let _own = OwnRights::give_up_for(self).ok()?;
+        Some(act())
     }
 
     /// Takes these rights for the calling thread, and the threads that it starts. Of the
@@ -77,13 +93,8 @@ impl Rights {
     /// a filter of system calls has to keep the thread from going back.
     ///
     /// # Errors
-    /// `PermissionDenied` if these rights can't be taken, or don't do for what `suffices` tries with
-    /// them. Then nothing has changed.
-    pub fn take_for_good(
-        &self,
-        besides: CapabilitySet,
-        suffices: impl FnOnce() -> bool,
-    ) -> io::Result<()> {
+    /// `PermissionDenied` if these rights can't be taken. Then nothing has changed.
+    pub fn take_for_good(&self, besides: CapabilitySet) -> io::Result<()> {
         // An error drops `own`, which takes back what was given up.
         let own = OwnRights::now()?;
         own.take_groups_of(self)?;
@@ -103,15 +114,8 @@ impl Rights {
         if now != Some((self.user, self.group)) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        // First only what is in effect, so that the rest can be had back.
-        let permitted = own.capabilities.permitted;
-        let tried = CapabilitySets { permitted, ..sets };
-        rustix::thread::set_capabilities(None, tried)?;
-        own.keep_descriptors_readable();
-        if !suffices() {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
         rustix::thread::set_capabilities(None, sets)?;
+        own.keep_descriptors_readable();
         std::mem::forget(own);
         Ok(())
     }
@@ -212,8 +216,7 @@ mod tests {
     #[test]
     fn with_our_own_rights_nothing_changes() {
         let own = Rights::own().expect("our own status is readable");
-        let inside = own.run(|| Ok(Rights::own())).expect("it runs");
-        assert_eq!(inside, Some(own));
+        assert_eq!(own.run(Rights::own), Some(Some(own.clone())));
     }
 
     #[test]
@@ -221,13 +224,9 @@ mod tests {
         let own = Rights::own().expect("our own status is readable");
         let status = Fields::from(NOBODY.to_owned());
         let other = Rights::of(&status, false).expect("all fields are there");
-        let ran = other.run(|| Ok(Rights::own()));
-        if rustix::process::geteuid().is_root() {
-            assert_eq!(ran.expect("root may take any rights"), Some(other));
-        } else {
-            let refused = ran.expect_err("only root may").kind();
-            assert_eq!(refused, io::ErrorKind::PermissionDenied);
-        }
+        let ran = other.run(Rights::own);
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!(ran, is_root.then_some(Some(other)), "only root may");
         assert_eq!(Rights::own(), Some(own), "our own rights are back");
     }
 }

@@ -17,6 +17,7 @@ use sunder_guests::MemoryFile;
 use sunder_hooking::{RESTORES, base, restorers};
 use sunder_observe::code::{Entrances, ModuleCode};
 use sunder_observe::foreign::ForeignFiles;
+use sunder_observe::proc::{self, MemoryUse};
 use sunder_rewrite::is_harmless;
 use sunder_rewrite::sites::{self, Entering, Function, Number, Want};
 use sunder_wire::sites::Patch;
@@ -50,7 +51,7 @@ pub fn kernels(process: ProcessId, mapping: &Mapping) -> Result<Module> {
 }
 
 fn image(process: ProcessId, mapping: &Mapping) -> Result<MemoryFile> {
-    let memory = File::open(format!("/proc/{process}/mem")).context("it can't be read")?;
+    let memory = proc::memory(process, MemoryUse::Read).context("it can't be read")?;
     let mut bytes = vec![0; usize::try_from(mapping.span.len)?];
     memory
         .read_exact_at(&mut bytes, mapping.span.start.0)
