@@ -16,6 +16,7 @@ pub(crate) use split::SplitFiles;
 pub(crate) use unit::{DieRef, Language, LoadedEntry, LoadedUnit};
 
 use crate::debug_file::{self, Found, Opened};
+use crate::fold::shortened;
 use crate::image::{Elf, Image};
 use crate::options::NameOptions;
 use gimli::{AttributeValue, Section};
@@ -216,7 +217,7 @@ impl DebugInfo {
             all.push(RawFrame {
                 function: frame
                     .function
-                    .and_then(|f| Some(f.raw_name().ok()?.into_owned())),
+                    .and_then(|f| Some(shortened(&f.raw_name().ok()?).to_owned())),
                 file: frame
                     .location
                     .as_ref()

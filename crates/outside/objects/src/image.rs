@@ -1,6 +1,7 @@
 //! One ELF file: segments, symbols and the bytes of its code. Called by [`crate::names`]; does not
 //! know the addresses at which the file is mapped.
 
+use crate::fold::shortened;
 use crate::mini;
 use object::elf;
 use object::read::elf::{ElfFile64, ProgramHeader};
@@ -436,7 +437,7 @@ impl Symbols {
             table.push(Symbol {
                 address: symbol.address(),
                 size: symbol.size(),
-                name: name.into(),
+                name: shortened(name).into(),
                 global: symbol.is_global(),
             });
         }
