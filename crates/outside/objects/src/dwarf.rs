@@ -15,12 +15,12 @@ pub(crate) use sections::{Attribute, Bytes, load_sections, text_of};
 pub(crate) use split::SplitFiles;
 pub(crate) use unit::{DieRef, Language, LoadedEntry, LoadedUnit};
 
+use crate::bounded::FileBytes;
 use crate::debug_file::{self, Found, Opened};
 use crate::fold::shortened;
 use crate::image::{Elf, Image};
 use crate::options::NameOptions;
 use gimli::{AttributeValue, Section};
-use object::ReadCache;
 use object::read::elf::ElfFile64;
 use sections::Dwarf;
 use std::sync::Arc;
@@ -111,14 +111,14 @@ impl DebugInfo {
         options: &NameOptions,
         limits: &mut Vec<String>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let cache = ReadCache::new(found.file);
-        let elf: Elf<'_> = ElfFile64::parse(&cache)?;
+        let bytes = FileBytes::of(found.file);
+        let elf: Elf<'_> = ElfFile64::parse(&bytes)?;
         let mut dwarf = load_sections(&elf, false)?;
         match debug_file::supplementary(&elf, &found.path, options) {
             Ok(None) => {}
             Ok(Some(other)) => {
-                let cache = ReadCache::new(other);
-                let elf: Elf<'_> = ElfFile64::parse(&cache)?;
+                let bytes = FileBytes::of(other);
+                let elf: Elf<'_> = ElfFile64::parse(&bytes)?;
                 dwarf.set_sup(load_sections(&elf, false)?);
             }
             Err(name) => limits.push(format!(

@@ -167,17 +167,18 @@ impl ForeignFiles {
         self.with_its_rights(|| reopen(&self.find(path, OFlags::PATH)?))
     }
 
-    /// The names in a folder of the process.
+    /// The first names in a folder of the process, `most` at most, with `.` and `..`.
     ///
     /// # Errors
     /// If the process could not read it.
-    pub fn names_in(&self, folder: &Path) -> io::Result<Vec<OsString>> {
+    pub fn names_in(&self, folder: &Path, most: usize) -> io::Result<Vec<OsString>> {
         let folder = self.with_its_rights(|| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             self.find(folder, flags).map(File::from)
         })?;
         let entries = Dir::read_from(&folder)?;
         entries
+            .take(most)
             .map(|entry| Ok(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned()))
             .collect()
     }
@@ -338,7 +339,7 @@ mod tests {
             let mut file = files.open(&plain).expect("it is a regular file");
             file.read_to_string(&mut text).expect("readable");
             assert_eq!(text, "text");
-            let mut names = files.names_in(folder.path()).expect("readable");
+            let mut names = files.names_in(folder.path(), 100).expect("readable");
             names.retain(|name| name != "." && name != "..");
             names.sort();
             assert_eq!(names, ["fifo", "plain"]);
