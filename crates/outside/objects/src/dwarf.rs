@@ -4,6 +4,7 @@
 //! fail a whole file.
 
 mod index;
+mod nesting;
 mod scopes;
 mod sections;
 mod split;
@@ -129,6 +130,8 @@ impl DebugInfo {
             )),
         }
         dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+        // A second list of the units' ranges: `Units` must know in which `addr2line` looks.
+        dwarf.debug_aranges = gimli::DebugAranges::new(&[], gimli::LittleEndian);
         let dwarf = Arc::new(dwarf);
         Ok(Self {
             lines: addr2line::Context::from_arc_dwarf(dwarf.clone()).ok(),
@@ -190,6 +193,9 @@ impl DebugInfo {
     }
 
     fn recorded_frames(&mut self, address: LinkAddress, limits: &mut Vec<String>) -> Vec<RawFrame> {
+        if self.is_deep(address, limits) {
+            return Vec::new();
+        }
         let Some(lines) = &self.lines else {
             return Vec::new();
         };
@@ -231,6 +237,14 @@ impl DebugInfo {
             });
         }
         all
+    }
+
+    /// Whether the stack may not suffice for `addr2line` to read the functions at `address`.
+    fn is_deep(&mut self, address: LinkAddress, limits: &mut Vec<String>) -> bool {
+        let units = self.units(limits);
+        let mut at = units.that_may_cover(address.0).into_iter();
+        // `addr2line` adds 1 to the address.
+        address.0 == u64::MAX || at.any(|unit| units.is_deep(unit))
     }
 
     /// Reads the headers of all units, once.

@@ -41,6 +41,8 @@ pub(crate) struct LoadedUnit {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) index: Option<Arc<UnitIndex>>,
+    /// See [`super::nesting`]; `None` until first needed.
+    pub(super) is_deep: Option<bool>,
 }
 
 /// An entry with its attributes.
@@ -65,6 +67,7 @@ impl LoadedUnit {
             skeleton: None,
             origin: MAIN,
             index: None,
+            is_deep: None,
         })
     }
 
