@@ -115,7 +115,9 @@ impl Segment {
         TimeBounds {
             earliest: Time(start(epoch).unwrap_or(0)),
             latest: Time(
-                start(epoch + 1)
+                epoch
+                    .checked_add(1)
+                    .and_then(start)
                     .filter(|&t| t != 0 && epoch < self.epoch())
                     .unwrap_or(u64::MAX),
             ),
@@ -363,6 +365,17 @@ mod tests {
         assert_eq!(start_at(&segment, border + 0x1018), None);
         assert_eq!(start_at(&segment, u64::MAX), None);
         assert_eq!(start_at(&segment, 0), None);
+    }
+
+    /// The program writes the numbers of epochs, too.
+    #[test]
+    fn an_epoch_that_does_not_exist_has_no_bounds() {
+        let segment = Segment::create(&SegmentOptions::default()).expect("memory file");
+        for epoch in [u32::MAX, MAX_EPOCHS] {
+            let bounds = segment.bounds(epoch);
+            assert_eq!(bounds.earliest, Time(0), "{epoch}");
+            assert_eq!(bounds.latest, Time(u64::MAX), "{epoch}");
+        }
     }
 
     #[test]

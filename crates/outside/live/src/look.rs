@@ -26,14 +26,35 @@ extern "C" fn interrupt(_signal: i32) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// Makes the `ENDING` signals set a flag. Signals that were ignored (`nohup`) stay ignored.
-fn note_interrupts() {
-    for signal in ENDING {
-        // SAFETY: the handler only stores to an atomic.
-        let old = unsafe { libc::signal(signal, interrupt as *const () as usize) };
-        if old == libc::SIG_IGN {
-            // SAFETY: takes two integers.
-            unsafe { libc::signal(signal, libc::SIG_IGN) };
+/// As long as it lives, the `ENDING` signals set a flag. When it is dropped they do again what they
+/// did before: mostly, they end this process.
+struct Interrupts {
+    old: Vec<(i32, libc::sighandler_t)>,
+}
+
+impl Interrupts {
+    /// Sets the handlers. Signals that were ignored (`nohup`) stay ignored.
+    fn note() -> Self {
+        let mut old = Vec::new();
+        for signal in ENDING {
+            // SAFETY: the handler only stores to an atomic.
+            let before = unsafe { libc::signal(signal, interrupt as *const () as usize) };
+            if before == libc::SIG_IGN {
+                // SAFETY: takes two integers.
+                unsafe { libc::signal(signal, libc::SIG_IGN) };
+            } else if before != libc::SIG_ERR {
+                old.push((signal, before));
+            }
+        }
+        Self { old }
+    }
+}
+
+impl Drop for Interrupts {
+    fn drop(&mut self) {
+        for (signal, before) in &self.old {
+            // SAFETY: `before` is the action that the kernel returned for this signal.
+            unsafe { libc::signal(*signal, *before) };
         }
     }
 }
@@ -60,8 +81,9 @@ pub fn is_program(process: ProcessId) -> Result<()> {
 pub enum Ending {
     /// The caller alone: signals do what they did before.
     InTime,
-    /// Also the signals by which a user ends a program, which then end the observation only. What
-    /// was ignored stays so.
+    /// Also the signals by which a user ends a program, which then end the observation only. When
+    /// it is over, such a signal ends this process again: reading the names of what was found can
+    /// take long, and the user need not wait for it. What was ignored stays so.
     BySignals,
 }
 
@@ -78,6 +100,8 @@ pub struct Look {
     program: findings::Program,
     /// Whether the process has ended.
     over: bool,
+    /// `None` if signals do not end the observation.
+    interrupts: Option<Interrupts>,
 }
 
 impl Look {
@@ -95,9 +119,7 @@ impl Look {
         let line = options.line_size.map_or(machine.line.bytes(), u64::from);
         let transfer = machine::transfer_cost().map(|t| t.nanoseconds);
         let config = judge_config(line, transfer)?;
-        if ending == Ending::BySignals {
-            note_interrupts();
-        }
+        let interrupts = (ending == Ending::BySignals).then(Interrupts::note);
         let plan = options
             .frequency
             .map_or_else(FrequencyPlan::default, FrequencyPlan::fixed);
@@ -143,6 +165,7 @@ impl Look {
                 exit: None,
             },
             over: false,
+            interrupts,
         })
     }
 
@@ -168,9 +191,11 @@ impl Look {
         Ok(())
     }
 
-    /// Ends the observation and makes its result.
+    /// Ends the observation and makes its result. Call it when nothing in the process has to be
+    /// put back any more: from here on, a signal may end this process at any time.
     pub fn finish(mut self) -> Findings {
         self.live.finish();
+        self.interrupts = None;
         let (start, end) = (self.live.start(), monotonic_now());
         let mut limits = self.live.observer_limits();
         limits.push(Limit::Attached);
@@ -195,5 +220,37 @@ impl Look {
             limits,
         };
         self.live.session.finish(start, end, observed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a signal does now.
+    fn action(signal: i32) -> libc::sighandler_t {
+        // SAFETY: plain data, for which zeroes are valid, as a place for the answer to a query.
+        unsafe {
+            let mut now: libc::sigaction = std::mem::zeroed();
+            assert_eq!(libc::sigaction(signal, std::ptr::null(), &raw mut now), 0);
+            now.sa_sigaction
+        }
+    }
+
+    #[test]
+    fn after_the_observation_signals_end_the_process_again() {
+        let before = ENDING.map(action);
+        let interrupts = Interrupts::note();
+        for (signal, before) in ENDING.into_iter().zip(before) {
+            let ours = interrupt as *const () as usize;
+            let wanted = if before == libc::SIG_IGN {
+                before
+            } else {
+                ours
+            };
+            assert_eq!(action(signal), wanted, "{signal}");
+        }
+        drop(interrupts);
+        assert_eq!(ENDING.map(action), before);
     }
 }

@@ -2,11 +2,12 @@
 //! supplementary file of `dwz`. Called by [`crate::dwarf`]; the search order is
 //! gdb's ("Debugging Information in Separate Files").
 
+use crate::bounded::{CHECKED, FileBytes, allowance};
 use crate::files::{Files as _, OwnFiles};
 use crate::image::{Elf, Image, has_dwarf};
 use crate::options::NameOptions;
+use object::Object;
 use object::read::elf::ElfFile64;
-use object::{Object, ReadCache};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -87,7 +88,7 @@ fn by_link(image: &Image, name: &Path, crc: u32, options: &NameOptions) -> Optio
         .into_iter()
         .filter(|path| *path != image.path)
         .filter_map(|path| Opened::of_target(path, options))
-        .find(|o| checksum(&o.file) == Some(crc) && inspect(&o.file).is_some())
+        .find(|o| inspect(&o.file).is_some() && checksum(&o.file) == Some(crc))
 }
 
 struct Inspected {
@@ -96,29 +97,36 @@ struct Inspected {
 }
 
 fn inspect(file: &File) -> Option<Inspected> {
-    let cache = ReadCache::new(file.try_clone().ok()?);
-    let elf: Elf<'_> = ElfFile64::parse(&cache).ok()?;
+    let bytes = FileBytes::of(file.try_clone().ok()?);
+    let elf: Elf<'_> = ElfFile64::parse(&bytes).ok()?;
     Some(Inspected {
         build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
         dwarf: has_dwarf(&elf),
     })
 }
 
-/// The CRC-32 (polynomial 0xedb88320) of a file, as in `.gnu_debuglink`.
+/// The CRC-32 (polynomial 0xedb88320) of a file, as in `.gnu_debuglink`. `None` if it can't be read
+/// or claims to be larger than what may be read: each byte of a hole costs as much time as another.
 fn checksum(file: &File) -> Option<u32> {
+    let len = file.metadata().ok()?.len();
+    if len > allowance(file) || !CHECKED.take(len) {
+        return None;
+    }
     let mut at = 0;
     let mut crc = !0u32;
     let mut buffer = vec![0; 1 << 16];
-    loop {
+    // A file that grows meanwhile is not followed.
+    while at < len {
         let n = file.read_at(&mut buffer, at).ok()?;
         at += n as u64;
         if n == 0 {
-            return Some(!crc);
+            break;
         }
         crc = buffer[..n].iter().fold(crc, |crc, &byte| {
             CRC_TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8)
         });
     }
+    Some(!crc)
 }
 
 const CRC_TABLE: [u32; 256] = {
@@ -161,4 +169,28 @@ pub(crate) fn supplementary(
         .filter_map(|path| options.files.open(&path).ok())
         .find(|file| inspect(file).is_some_and(|f| f.build_id.as_deref() == Some(id)));
     found.map(Some).ok_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_those_of_the_format() {
+        let file = tempfile::tempfile().expect("a file");
+        file.write_all_at(b"123456789", 0).expect("written");
+        // The check value of CRC-32/ISO-HDLC in the catalogue of CRC algorithms.
+        assert_eq!(checksum(&file), Some(0xcbf4_3926));
+    }
+
+    #[test]
+    fn no_checksum_is_made_of_a_file_that_is_one_hole() {
+        let file = tempfile::tempfile().expect("a file");
+        if file.set_len(8 << 40).is_err() {
+            println!("SKIP: the file system has no files of this size");
+            return;
+        }
+        file.write_all_at(b"\x7fELF", 0).expect("written");
+        assert_eq!(checksum(&file), None);
+    }
 }

@@ -4,6 +4,7 @@
 //! fail a whole file.
 
 mod index;
+mod nesting;
 mod scopes;
 mod sections;
 mod split;
@@ -15,11 +16,12 @@ pub(crate) use sections::{Attribute, Bytes, load_sections, text_of};
 pub(crate) use split::SplitFiles;
 pub(crate) use unit::{DieRef, Language, LoadedEntry, LoadedUnit};
 
+use crate::bounded::FileBytes;
 use crate::debug_file::{self, Found, Opened};
+use crate::fold::shortened;
 use crate::image::{Elf, Image};
 use crate::options::NameOptions;
 use gimli::{AttributeValue, Section};
-use object::ReadCache;
 use object::read::elf::ElfFile64;
 use sections::Dwarf;
 use std::sync::Arc;
@@ -110,14 +112,14 @@ impl DebugInfo {
         options: &NameOptions,
         limits: &mut Vec<String>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let cache = ReadCache::new(found.file);
-        let elf: Elf<'_> = ElfFile64::parse(&cache)?;
+        let bytes = FileBytes::of(found.file);
+        let elf: Elf<'_> = ElfFile64::parse(&bytes)?;
         let mut dwarf = load_sections(&elf, false)?;
         match debug_file::supplementary(&elf, &found.path, options) {
             Ok(None) => {}
             Ok(Some(other)) => {
-                let cache = ReadCache::new(other);
-                let elf: Elf<'_> = ElfFile64::parse(&cache)?;
+                let bytes = FileBytes::of(other);
+                let elf: Elf<'_> = ElfFile64::parse(&bytes)?;
                 dwarf.set_sup(load_sections(&elf, false)?);
             }
             Err(name) => limits.push(format!(
@@ -128,6 +130,8 @@ impl DebugInfo {
             )),
         }
         dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+        // A second list of the units' ranges: `Units` must know in which `addr2line` looks.
+        dwarf.debug_aranges = gimli::DebugAranges::new(&[], gimli::LittleEndian);
         let dwarf = Arc::new(dwarf);
         Ok(Self {
             lines: addr2line::Context::from_arc_dwarf(dwarf.clone()).ok(),
@@ -189,6 +193,9 @@ impl DebugInfo {
     }
 
     fn recorded_frames(&mut self, address: LinkAddress, limits: &mut Vec<String>) -> Vec<RawFrame> {
+        if self.is_deep(address, limits) {
+            return Vec::new();
+        }
         let Some(lines) = &self.lines else {
             return Vec::new();
         };
@@ -216,7 +223,7 @@ impl DebugInfo {
             all.push(RawFrame {
                 function: frame
                     .function
-                    .and_then(|f| Some(f.raw_name().ok()?.into_owned())),
+                    .and_then(|f| Some(shortened(&f.raw_name().ok()?).to_owned())),
                 file: frame
                     .location
                     .as_ref()
@@ -230,6 +237,14 @@ impl DebugInfo {
             });
         }
         all
+    }
+
+    /// Whether the stack may not suffice for `addr2line` to read the functions at `address`.
+    fn is_deep(&mut self, address: LinkAddress, limits: &mut Vec<String>) -> bool {
+        let units = self.units(limits);
+        let mut at = units.that_may_cover(address.0).into_iter();
+        // `addr2line` adds 1 to the address.
+        address.0 == u64::MAX || at.any(|unit| units.is_deep(unit))
     }
 
     /// Reads the headers of all units, once.

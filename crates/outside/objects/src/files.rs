@@ -15,11 +15,11 @@ pub trait Files: Debug + Send + Sync {
     /// If there is none, or it may not be read.
     fn open(&self, path: &Path) -> io::Result<File>;
 
-    /// The names in a folder.
+    /// The first names in a folder, `most` at most: whoever made it may have put millions there.
     ///
     /// # Errors
     /// If there is no such folder, or it may not be read.
-    fn names_in(&self, folder: &Path) -> io::Result<Vec<OsString>>;
+    fn names_in(&self, folder: &Path, most: usize) -> io::Result<Vec<OsString>>;
 }
 
 /// Files below a folder of ours, opened with our own rights: for programs of our own, and for
@@ -57,8 +57,8 @@ impl Files for OwnFiles {
         File::open(path)
     }
 
-    fn names_in(&self, folder: &Path) -> io::Result<Vec<OsString>> {
-        let entries = std::fs::read_dir(self.path(folder))?;
+    fn names_in(&self, folder: &Path, most: usize) -> io::Result<Vec<OsString>> {
+        let entries = std::fs::read_dir(self.path(folder))?.take(most);
         entries.map(|entry| Ok(entry?.file_name())).collect()
     }
 }

@@ -2,9 +2,58 @@
 //! trait disambiguation. Pure text; called for every function and type name that leaves the crate.
 
 use std::borrow::Cow;
+use std::fmt;
+
+/// The longest name in bytes, before and after demangling: the rest is cut off. The longest names
+/// of real programs, those of C++ templates, mostly have less than 1,000.
+pub(crate) const LONGEST_NAME: usize = 4096;
+
+/// The first [`LONGEST_NAME`] bytes of `name`, or some fewer: characters stay whole.
+pub(crate) fn shortened(name: &str) -> &str {
+    let mut end = name.len().min(LONGEST_NAME);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    &name[..end]
+}
+
+/// Text that is written up to [`LONGEST_NAME`] bytes. A mangled name of some bytes can stand for
+/// gigabytes, because it may refer to its own parts.
+struct Short {
+    text: String,
+    full: bool,
+}
+
+impl Short {
+    /// What `write` writes; `None` if it fails before the text is full.
+    fn of(write: impl FnOnce(&mut Self) -> fmt::Result) -> Option<String> {
+        let mut short = Self {
+            text: String::new(),
+            full: false,
+        };
+        let done = write(&mut short).is_ok() || short.full;
+        done.then_some(short.text)
+    }
+}
+
+impl fmt::Write for Short {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        let free = LONGEST_NAME - self.text.len();
+        if more.len() <= free {
+            self.text.push_str(more);
+            return Ok(());
+        }
+        self.full = true;
+        let fitting = more.char_indices().map(|(at, _)| at);
+        let end = fitting.take_while(|at| *at <= free).last().unwrap_or(0);
+        self.text.push_str(&more[..end]);
+        Err(fmt::Error)
+    }
+}
 
 /// The readable form of a function's name from a symbol table or debug information.
 pub(crate) fn function(raw: &str) -> String {
+    let raw = shortened(raw);
     let name = demangle(raw);
     if raw.starts_with("_R") || is_rust(raw) {
         rust_path(&name)
@@ -71,14 +120,18 @@ fn demangle(raw: &str) -> Cow<'_, str> {
     // Versioned dynamic symbols (`fork@@GLIBC_2.2.5`) are C names.
     let raw = raw.split('@').next().unwrap_or(raw);
     let base = strip_clone_suffix(raw);
-    if let Ok(name) = rustc_demangle::try_demangle(base) {
-        return format!("{name:#}").into();
+    if let Ok(name) = rustc_demangle::try_demangle(base)
+        && let Some(name) = Short::of(|out| fmt::write(out, format_args!("{name:#}")))
+    {
+        return name.into();
     }
     if base.starts_with("_Z")
         && let Ok(symbol) = cpp_demangle::Symbol::new(base)
-        && let Ok(name) = symbol.demangle()
     {
-        return name.into();
+        let options = cpp_demangle::DemangleOptions::default();
+        if let Some(name) = Short::of(|out| symbol.structured_demangle(out, &options)) {
+            return name.into();
+        }
     }
     if let Some(name) = plain_names(base) {
         return name.into();
@@ -128,10 +181,29 @@ fn is_rust(raw: &str) -> bool {
 }
 
 /// Removes a C++ function's parameter list, return type and qualifiers: the report shows file and
-/// line beside it.
+/// line beside it. A loop and no recursion: the program's file decides how often a list is followed
+/// by another name.
 fn without_parameters(name: &str) -> String {
+    let mut kept = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(open) = parameter_list(rest) {
+        kept.push_str(without_return_type(&rest[..open]));
+        // More than `const` after the list means a nested name, as in
+        // `f()::{lambda()#1}::operator()() const`.
+        let nested = matching(rest, open).and_then(|close| rest[close + 1..].strip_prefix("::"));
+        let Some(nested) = nested else {
+            return kept;
+        };
+        kept.push_str("()::");
+        rest = nested;
+    }
+    kept.push_str(rest);
+    kept
+}
+
+/// The position of the parenthesis that opens a function's parameter list.
+fn parameter_list(name: &str) -> Option<usize> {
     let mut depth = 0i32;
-    let mut open = None;
     let bytes = name.as_bytes();
     let mut i = 0;
     while i < bytes.len() {
@@ -149,26 +221,13 @@ fn without_parameters(name: &str) -> String {
                     i += 2;
                     continue;
                 }
-                open = Some(i);
-                break;
+                return Some(i);
             }
             _ => {}
         }
         i += 1;
     }
-    let Some(open) = open else {
-        return name.to_owned();
-    };
-    let head = &name[..open];
-    // More than `const` after the list means a nested name, as in
-    // `f()::{lambda()#1}::operator()() const`.
-    if let Some(close) = matching(name, open)
-        && name[close + 1..].starts_with("::")
-    {
-        let inner = without_parameters(&name[close + 3..]);
-        return format!("{}()::{inner}", without_return_type(head));
-    }
-    without_return_type(head).to_owned()
+    None
 }
 
 fn operator_before(name: &str, at: usize) -> bool {
@@ -449,6 +508,48 @@ mod tests {
             ("(anonymous namespace)::f(int)", "(anonymous namespace)::f"),
         ] {
             assert_eq!(without_parameters(raw), wanted);
+        }
+    }
+
+    #[test]
+    fn names_within_names_need_no_stack() {
+        let name = "a()::".repeat(100_000);
+        assert_eq!(without_parameters(&name), name);
+        assert_eq!(function(&name), name[..LONGEST_NAME]);
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let name = "ä".repeat(LONGEST_NAME);
+        assert_eq!(function(&name), "ä".repeat(LONGEST_NAME / 2));
+        let odd = format!("x{name}");
+        assert_eq!(shortened(&odd).len(), LONGEST_NAME - 1);
+        assert_eq!(shortened("short"), "short");
+    }
+
+    /// Each argument of the function is a pair of the one before it twice: 2^40 names in all.
+    #[test]
+    fn a_mangled_name_does_not_grow_without_end() {
+        let mut mangled = String::from("_Z1fSt4pairIiiE");
+        for number in 0..40 {
+            let last = seq_id(number);
+            mangled.push_str(&format!("St4pairIS{last}_S{last}_E"));
+        }
+        assert!(function(&mangled).len() <= LONGEST_NAME);
+        assert!(demangle(&mangled).starts_with("f(std::pair<int, int>, std::pair<std::pair<"));
+    }
+
+    /// The number of the substitution for the type that the test's arguments end with.
+    fn seq_id(number: u32) -> String {
+        // Each argument adds itself and, the first, also `std::pair`.
+        let digits = |n: u32| char::from_digit(n, 36).map(|c| c.to_ascii_uppercase());
+        match number {
+            0 => "0".to_owned(),
+            n => [n / 36, n % 36]
+                .into_iter()
+                .skip(usize::from(n < 36))
+                .filter_map(digits)
+                .collect(),
         }
     }
 

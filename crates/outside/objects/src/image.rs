@@ -1,12 +1,14 @@
 //! One ELF file: segments, symbols and the bytes of its code. Called by [`crate::names`]; does not
 //! know the addresses at which the file is mapped.
 
+use crate::bounded::{FileBytes, Share};
+use crate::fold::shortened;
 use crate::mini;
 use object::elf;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{
-    LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, ReadCache,
-    RelocationFlags, RelocationTarget, SymbolKind,
+    LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationFlags,
+    RelocationTarget, SymbolKind,
 };
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,7 +17,7 @@ use std::path::{Path, PathBuf};
 use sunder_access::{LinkAddress, PAGE};
 
 /// An ELF file that is being read; sections are read when they are needed.
-pub(crate) type Elf<'a> = ElfFile64<'a, LittleEndian, &'a ReadCache<File>>;
+pub(crate) type Elf<'a> = ElfFile64<'a, LittleEndian, &'a FileBytes>;
 
 /// Why a file gives no names.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +72,8 @@ pub(crate) struct Symbols {
     pub(crate) full: bool,
     /// Whether a packed table has the functions instead.
     pub(crate) packed: bool,
+    /// The memory of the tables.
+    share: Share,
 }
 
 #[derive(Debug)]
@@ -87,8 +91,8 @@ pub(crate) struct Image {
 impl Image {
     /// Reads headers and symbols of `file`, which the program has at `path`.
     pub(crate) fn read(path: &Path, file: File) -> Result<Self, ImageError> {
-        let cache = ReadCache::new(file.try_clone()?);
-        let elf: Elf<'_> = ElfFile64::parse(&cache)?;
+        let bytes = FileBytes::of(file.try_clone()?);
+        let elf: Elf<'_> = ElfFile64::parse(&bytes)?;
         if elf.elf_header().e_machine.get(LittleEndian) != elf::EM_X86_64 {
             return Err(ImageError::Architecture);
         }
@@ -181,8 +185,8 @@ impl Image {
         let Ok(file) = self.file.try_clone() else {
             return HashMap::new();
         };
-        let cache = ReadCache::new(file);
-        let Ok(elf) = ElfFile64::<LittleEndian, _>::parse(&cache) else {
+        let bytes = FileBytes::of(file);
+        let Ok(elf) = ElfFile64::<LittleEndian, _>::parse(&bytes) else {
             return HashMap::new();
         };
         let relative = RelocationFlags::Elf {
@@ -190,6 +194,7 @@ impl Image {
         };
         let all = elf.dynamic_relocations().into_iter().flatten();
         all.filter(|(_, r)| r.flags() == relative)
+            .take(MOST_POINTERS)
             .map(|(place, r)| (place, r.addend() as u64))
             .collect()
     }
@@ -199,8 +204,8 @@ impl Image {
         let Ok(file) = self.file.try_clone() else {
             return HashMap::new();
         };
-        let cache = ReadCache::new(file);
-        let Ok(elf) = ElfFile64::<LittleEndian, _>::parse(&cache) else {
+        let bytes = FileBytes::of(file);
+        let Ok(elf) = ElfFile64::<LittleEndian, _>::parse(&bytes) else {
             return HashMap::new();
         };
         let Some(table) = elf.dynamic_symbol_table() else {
@@ -215,23 +220,26 @@ impl Image {
         };
         let all = elf.dynamic_relocations().into_iter().flatten();
         all.filter_map(|(place, r)| Some((place, name(r.target())?)))
+            .take(MOST_IMPORTS)
             .collect()
     }
 
     /// Instructions that may be calls of, or jumps to, functions whose addresses are in `direct` or
     /// the addresses of whose pointers are in `pointers`: the instruction's address, the address
     /// after it, and the function's value in the table. Bytes that only look like a call are among
-    /// them. Only the first [`MAX_SEARCHED`] bytes of code are searched.
+    /// them. Segments beyond [`MAX_SEARCHED`] bytes of code are not searched.
     pub(crate) fn calls_of(
         &self,
         direct: &HashMap<u64, usize>,
         pointers: &HashMap<u64, usize>,
     ) -> Vec<(u64, u64, usize)> {
+        let mut left = MAX_SEARCHED;
         let code: Vec<(u64, Vec<u8>)> = self
             .segments
             .iter()
-            .filter(|s| s.executable && s.file_size <= MAX_SEARCHED)
+            .filter(|s| s.executable)
             .filter_map(|s| {
+                left = left.checked_sub(s.file_size)?;
                 let mut bytes = vec![0; usize::try_from(s.file_size).ok()?];
                 self.file.read_exact_at(&mut bytes, s.offset).ok()?;
                 Some((s.address, bytes))
@@ -243,7 +251,7 @@ impl Image {
                 if let Some(&which) = pointers.get(&target(bytes, *start, at, 2)) {
                     for lead in STUB_LEADS {
                         if bytes[..at].ends_with(lead) {
-                            direct.insert(start + (at - lead.len()) as u64, which);
+                            direct.insert(start.wrapping_add((at - lead.len()) as u64), which);
                         }
                     }
                 }
@@ -252,8 +260,8 @@ impl Image {
         let mut found = Vec::new();
         for (start, bytes) in &code {
             let mut add = |at: usize, length: usize, which: Option<&usize>| {
-                let ip = start + at as u64;
-                found.extend(which.map(|&w| (ip, ip + length as u64, w)));
+                let ip = start.wrapping_add(at as u64);
+                found.extend(which.map(|&w| (ip, ip.wrapping_add(length as u64), w)));
             };
             for at in 0..bytes.len().saturating_sub(4) {
                 match bytes[at] {
@@ -289,7 +297,10 @@ impl Image {
         };
         let len = len.min(segment.file_size - into).min(MAX_CODE) as usize;
         let mut bytes = vec![0; len];
-        match self.file.read_exact_at(&mut bytes, segment.offset + into) {
+        match self
+            .file
+            .read_exact_at(&mut bytes, segment.offset.saturating_add(into))
+        {
             Ok(()) => bytes,
             Err(_) => Vec::new(),
         }
@@ -316,14 +327,21 @@ fn target(bytes: &[u8], start: u64, at: usize, opcode: usize) -> u64 {
     let Some(distance) = operand.and_then(|b| Some(i32::from_le_bytes(b.try_into().ok()?))) else {
         return 0;
     };
-    (start + (at + opcode + 4) as u64).wrapping_add_signed(i64::from(distance))
+    start
+        .wrapping_add((at + opcode + 4) as u64)
+        .wrapping_add_signed(i64::from(distance))
 }
 
 const fn page(x: u64) -> u64 {
     x & !(PAGE - 1)
 }
 
-/// How many bytes of code of a segment are searched for calls.
+/// The most relocations of pointers that are kept; Chromium has about a million.
+const MOST_POINTERS: usize = 1 << 24;
+/// The most names of imported functions that are kept.
+const MOST_IMPORTS: usize = 1 << 17;
+
+/// How many bytes of a file's code are searched for calls.
 const MAX_SEARCHED: u64 = 64 << 20;
 
 /// The most code that is read as one piece: the longest functions of real programs (interpreters,
@@ -432,7 +450,9 @@ impl Symbols {
             SymbolKind::Tls => &mut self.tls,
             _ => return,
         };
-        if !name.is_empty() {
+        let name = shortened(name);
+        let room = size_of::<Symbol>() + name.len();
+        if !name.is_empty() && self.share.grow(room as u64) {
             table.push(Symbol {
                 address: symbol.address(),
                 size: symbol.size(),

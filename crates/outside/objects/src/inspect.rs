@@ -1,6 +1,7 @@
 //! Facts in a program's file, before it runs: for `sunder doctor` and for the sentences that
 //! explain why something has no name.
 
+use crate::bounded::FileBytes;
 use crate::debug_file::{self, Found};
 use crate::dwarf::{SplitFiles, load_sections, text_of};
 use crate::files::{Files as _, OwnFiles};
@@ -8,9 +9,8 @@ use crate::image::{Elf, Image};
 use crate::options::NameOptions;
 use object::elf::{FileHeader64, PT_INTERP, ProgramHeader64};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSection, ReadCache};
+use object::{Endianness, Object, ObjectSection};
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,10 +31,8 @@ pub struct ProgramFacts {
 /// Reads the facts of the ELF file at `path`; `None` if it can't be read or is no 64-bit ELF file
 /// for x86-64. The whole file is read, so it must be one that the user names.
 pub fn inspect(path: &Path) -> Option<ProgramFacts> {
-    let mut bytes = Vec::new();
-    let mut file = OwnFiles::default().open(path).ok()?;
-    file.read_to_end(&mut bytes).ok()?;
-    let elf = ElfFile64::<Endianness>::parse(&*bytes).ok()?;
+    let bytes = FileBytes::of(OwnFiles::default().open(path).ok()?);
+    let elf: Elf<'_> = ElfFile64::parse(&bytes).ok()?;
     let endian = elf.endian();
     let has = |name: &str| elf.section_by_name(name).is_some_and(|s| s.size() > 0);
     Some(ProgramFacts {
@@ -102,8 +100,8 @@ pub fn debug_place(path: &Path) -> Option<DebugPlace> {
 
 /// Whether `file` has skeletons of units in `.dwo` or `.dwp` files, and whether these files exist.
 fn split_place(file: File, files: &mut SplitFiles) -> Option<DebugPlace> {
-    let cache = ReadCache::new(file);
-    let elf: Elf<'_> = ElfFile64::parse(&cache).ok()?;
+    let bytes = FileBytes::of(file);
+    let elf: Elf<'_> = ElfFile64::parse(&bytes).ok()?;
     let dwarf = Arc::new(load_sections(&elf, false).ok()?);
     let mut headers = dwarf.units();
     let mut place = None;
@@ -128,7 +126,7 @@ fn split_place(file: File, files: &mut SplitFiles) -> Option<DebugPlace> {
 }
 
 /// The `DT_NEEDED` entries of the dynamic section.
-fn needed(elf: &ElfFile64<'_>) -> Vec<String> {
+fn needed(elf: &Elf<'_>) -> Vec<String> {
     let endian = elf.endian();
     let Ok(sections) = elf.elf_section_table().dynamic(endian, elf.data()) else {
         return Vec::new();

@@ -11,6 +11,7 @@
 
 mod answer;
 mod blocks;
+mod bounded;
 mod debug_file;
 mod dwarf;
 mod files;

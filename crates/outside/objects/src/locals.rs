@@ -130,8 +130,9 @@ impl Reader<'_> {
             if skip_below.is_some_and(|s| depth <= s) {
                 skip_below = None;
             }
-            scopes.retain(|s| s.0 < depth);
-            inlined.retain(|&d| d < depth);
+            // Depths ascend, and a file may nest blocks without end.
+            scopes.truncate(scopes.partition_point(|s| s.0 < depth));
+            inlined.truncate(inlined.partition_point(|&d| d < depth));
             if skip_below.is_none() {
                 match entry.tag() {
                     dw::DW_TAG_lexical_block | dw::DW_TAG_inlined_subroutine => {

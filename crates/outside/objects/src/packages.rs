@@ -11,14 +11,25 @@ use std::path::Path;
 const LISTS: &str = "/var/lib/dpkg/info";
 /// The largest list that is read, in bytes.
 const LARGEST_LIST: u64 = 16 << 20;
+/// The most bytes that are read of all lists. Those of a system with everything that a desktop
+/// needs have less than a tenth of it.
+const MOST_READ: u64 = 512 << 20;
+/// The most names in the folder that are looked at. A package has about four files there.
+const MOST_NAMES: usize = 1 << 18;
 
 /// The packages of `files` of the target, by file; files in no package's list are left out.
 pub(crate) fn packages_of(files: &[String], options: &NameOptions) -> HashMap<String, String> {
+    packages_within(files, options, MOST_READ)
+}
+
+/// The same, for which at most `most` bytes of lists are read.
+fn packages_within(files: &[String], options: &NameOptions, most: u64) -> HashMap<String, String> {
+    let mut left = most;
     let wanted: HashMap<&[u8], &String> = files.iter().map(|f| (merged(f.as_bytes()), f)).collect();
     let mut found = HashMap::new();
-    let lists = options.files.names_in(Path::new(LISTS)).unwrap_or_default();
-    for name in lists {
-        if found.len() == wanted.len() {
+    let lists = options.files.names_in(Path::new(LISTS), MOST_NAMES);
+    for name in lists.unwrap_or_default() {
+        if found.len() == wanted.len() || left == 0 {
             break;
         }
         let Some(package) = name.to_str().and_then(|n| n.strip_suffix(".list")) else {
@@ -28,7 +39,9 @@ pub(crate) fn packages_of(files: &[String], options: &NameOptions) -> HashMap<St
             continue;
         };
         let mut text = Vec::new();
-        if list.take(LARGEST_LIST).read_to_end(&mut text).is_err() {
+        let read = list.take(LARGEST_LIST.min(left)).read_to_end(&mut text);
+        left -= text.len() as u64;
+        if read.is_err() {
             continue;
         }
         // `libfoo1:amd64.list` where several architectures can be installed.
@@ -75,4 +88,38 @@ pub(crate) fn remedy(
     Some(format!(
         "Findings lie in {file}, whose debug information would add lines, fields and types: {ways}."
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::OwnFiles;
+    use std::sync::Arc;
+
+    #[test]
+    fn lists_are_read_up_to_a_number_of_bytes() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = root.path().join(LISTS.trim_start_matches('/'));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for package in ["one:amd64", "two"] {
+            let list = format!("/usr/lib/{}.so\n", &package[..3]);
+            std::fs::write(folder.join(format!("{package}.list")), list).expect("written");
+        }
+        let options = NameOptions {
+            files: Arc::new(OwnFiles {
+                root: root.path().to_owned(),
+            }),
+            ..NameOptions::default()
+        };
+        let files = ["/lib/one.so".to_owned(), "/usr/lib/two.so".to_owned()];
+        let found = |most| packages_within(&files, &options, most);
+        let all = [("/lib/one.so", "one"), ("/usr/lib/two.so", "two")];
+        let all = all.map(|(file, package)| (file.to_owned(), package.to_owned()));
+        assert_eq!(found(MOST_READ), HashMap::from(all));
+        // The first list that the folder has, and one byte of the other.
+        assert_eq!(found(17).len(), 1);
+        assert_eq!(found(0).len(), 0);
+        let names = options.files.names_in(Path::new(LISTS), 1);
+        assert_eq!(names.expect("readable").len(), 1);
+    }
 }

@@ -2,14 +2,16 @@
 //! `[3].hits`. The inside of a standard library's types stays hidden: an atomic's value is the
 //! atomic, a lock's word the lock.
 
-use crate::fold::is_library_name;
-use crate::types::{Member, Shape, TypeId, TypeTable};
+use crate::fold::{is_library_name, shortened};
+use crate::types::{MOST_PARTS, Member, Place, Shape, TypeId, TypeTable, inside};
+use std::cell::Cell;
 
 /// The path to the byte at `offset` of a value of type `ty`; empty for the value as a whole. If
 /// `exact` is false, indices are left open (`[..]`).
 pub(crate) fn path(table: &TypeTable, ty: TypeId, offset: u64, exact: bool) -> String {
     let mut path = String::new();
-    Walk { table, exact }.append(ty, offset, &mut path, 0);
+    let parts = &Cell::new(MOST_PARTS);
+    Walk { table, exact }.append(ty, offset, &mut path, (0, parts));
     path
 }
 
@@ -65,26 +67,26 @@ const MAX_DEPTH: u32 = 64;
 const MAX_ALTERNATIVES: usize = 3;
 
 impl Walk<'_> {
-    fn append(&self, ty: TypeId, offset: u64, path: &mut String, depth: u32) {
+    fn append(&self, ty: TypeId, offset: u64, path: &mut String, at: Place<'_>) {
+        let Some(inner) = inside(at) else {
+            return;
+        };
         let Some(found) = self.table.get(ty) else {
             return;
         };
-        if depth > MAX_DEPTH {
-            return;
-        }
         let name = found.name.as_deref().unwrap_or("");
         match &found.shape {
             Shape::Scalar | Shape::Pointer { .. } => {}
             Shape::Alias { .. } if is_opaque(name) => {}
             Shape::Alias { to, .. } => {
                 if let Some(to) = to {
-                    self.append(*to, offset, path, depth + 1);
+                    self.append(*to, offset, path, inner);
                 }
             }
-            Shape::Array { element, counts } => self.element(*element, counts, offset, path, depth),
+            Shape::Array { element, counts } => self.element(*element, counts, offset, path, inner),
             Shape::Record { members, .. } => {
                 let hidden = is_library_name(name);
-                self.member(name, members, hidden, offset, path, depth);
+                self.member(name, members, hidden, offset, path, inner);
             }
         }
     }
@@ -95,13 +97,13 @@ impl Walk<'_> {
         counts: &[Option<u64>],
         offset: u64,
         path: &mut String,
-        depth: u32,
+        inner: Place<'_>,
     ) {
         let Some(size) = self.table.size(element).filter(|&s| s > 0) else {
             return;
         };
         self.indices(counts, offset / size, path);
-        self.append(element, offset % size, path, depth + 1);
+        self.append(element, offset % size, path, inner);
     }
 
     /// Appends the indices of element number `index` of an array.
@@ -125,7 +127,7 @@ impl Walk<'_> {
         hidden: bool,
         offset: u64,
         path: &mut String,
-        depth: u32,
+        inner: Place<'_>,
     ) {
         let mut alternatives: Vec<String> = Vec::new();
         let covers = |m: &&Member| {
@@ -144,8 +146,9 @@ impl Walk<'_> {
                 (None, _) => {}
             }
             if !(hidden && self.is_text(member.ty)) {
-                self.append(member.ty, offset - member.offset, &mut one, depth + 1);
+                self.append(member.ty, offset - member.offset, &mut one, inner);
             }
+            one.truncate(shortened(&one).len());
             if !alternatives.contains(&one) {
                 alternatives.push(one);
             }
@@ -206,5 +209,24 @@ fn library_word(record: &str, member: &str) -> &'static str {
         "raw" if is("lock_api::") => " (lock)",
         "poison" if is("::Mutex<") || is("::RwLock<") => " (poison flag)",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fold::LONGEST_NAME;
+    use crate::types::examples::nested_unions;
+
+    #[test]
+    fn the_path_into_nested_unions_ends() {
+        let (table, few) = nested_unions(2);
+        assert_eq!(
+            path(&table, few, 0, true),
+            ".{first.{first|second}|second.{first|second}}"
+        );
+        // 2^60 ways lead to the innermost type.
+        let (table, many) = nested_unions(60);
+        assert!(path(&table, many, 0, true).len() <= 2 * LONGEST_NAME + 8);
     }
 }

@@ -8,11 +8,11 @@
 //! The loader's private structures are not read. Every value is checked, because the process runs
 //! on and may be loading a library at that moment: an inconsistent value counts as none.
 
+use crate::bounded::FileBytes;
 use crate::image::{Elf, first_page_of};
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{
-    LittleEndian, Object, ObjectSymbol, ObjectSymbolTable, ReadCache, RelocationFlags,
-    RelocationTarget, elf,
+    LittleEndian, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget, elf,
 };
 use std::fs::File;
 use sunder_access::Address;
@@ -64,8 +64,8 @@ pub(crate) enum BlockLocation {
 impl Library {
     /// Reads a library's file; `None` if it has no thread-local variables.
     pub(crate) fn read(file: File) -> Option<Self> {
-        let cache = ReadCache::new(file);
-        let file: Elf<'_> = ElfFile64::parse(&cache).ok()?;
+        let bytes = FileBytes::of(file);
+        let file: Elf<'_> = ElfFile64::parse(&bytes).ok()?;
         let e = LittleEndian;
         let segment = file
             .elf_program_headers()

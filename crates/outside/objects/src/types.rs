@@ -7,6 +7,7 @@ mod read;
 
 use crate::dwarf::{DebugInfo, DieRef, Language};
 use crate::fold;
+use std::cell::Cell;
 use std::collections::HashMap;
 
 /// A type's number in its module's table.
@@ -66,6 +67,18 @@ pub(crate) struct TypeTable {
 
 /// Types nested deeper than this are taken for a broken file.
 const MAX_DEPTH: u32 = 64;
+/// Parts of a type that are looked at for one query. Members of a union lie on each other, so that
+/// a few dozens of nested unions have more parts than can be visited.
+pub(crate) const MOST_PARTS: u32 = 1 << 14;
+
+/// How deep in a type a walk is, and how many parts it may still visit.
+pub(crate) type Place<'a> = (u32, &'a Cell<u32>);
+
+/// The place one level deeper, if the walk may go on.
+pub(crate) fn inside((depth, parts): Place<'_>) -> Option<Place<'_>> {
+    parts.set(parts.get().checked_sub(1)?);
+    (depth < MAX_DEPTH).then_some((depth + 1, parts))
+}
 
 impl TypeTable {
     pub(crate) fn get(&self, id: TypeId) -> Option<&Type> {
@@ -119,19 +132,23 @@ impl TypeTable {
         // An index into an array that is a field: compilers add the array's own offset to the
         // displacement.
         let offset = u64::try_from(offset).ok()?;
-        self.steps_through_array(id, offset, modulo, 0)
+        let parts = &Cell::new(MOST_PARTS);
+        self.steps_through_array(id, offset, modulo, (0, parts))
             .then_some(offset)
     }
 
-    fn steps_through_array(&self, id: TypeId, offset: u64, modulo: u64, depth: u32) -> bool {
-        let Some(ty) = self.get(self.plain(id)).filter(|_| depth < MAX_DEPTH) else {
+    fn steps_through_array(&self, id: TypeId, offset: u64, modulo: u64, at: Place<'_>) -> bool {
+        let Some(inner) = inside(at) else {
+            return false;
+        };
+        let Some(ty) = self.get(self.plain(id)) else {
             return false;
         };
         match &ty.shape {
             Shape::Array { element, .. } => match self.size(*element) {
                 Some(size) if size > 0 => {
                     modulo.is_multiple_of(size)
-                        || self.steps_through_array(*element, offset % size, modulo, depth + 1)
+                        || self.steps_through_array(*element, offset % size, modulo, inner)
                 }
                 _ => false,
             },
@@ -142,7 +159,7 @@ impl TypeTable {
                         .checked_sub(m.offset)
                         .is_some_and(|o| m.size.is_none_or(|s| o < s))
                 })
-                .any(|m| self.steps_through_array(m.ty, offset - m.offset, modulo, depth + 1)),
+                .any(|m| self.steps_through_array(m.ty, offset - m.offset, modulo, inner)),
             _ => false,
         }
     }
@@ -193,19 +210,17 @@ impl TypeTable {
 
     /// The pointer or scalar at `offset` of a value of type `id`.
     pub(crate) fn leaf(&self, id: TypeId, offset: u64) -> Option<TypeId> {
-        self.leaf_within(id, offset, 0)
+        self.leaf_within(id, offset, (0, &Cell::new(MOST_PARTS)))
     }
 
-    fn leaf_within(&self, id: TypeId, offset: u64, depth: u32) -> Option<TypeId> {
-        if depth > MAX_DEPTH {
-            return None;
-        }
+    fn leaf_within(&self, id: TypeId, offset: u64, at: Place<'_>) -> Option<TypeId> {
+        let inner = inside(at)?;
         let id = self.plain(id);
         match &self.get(id)?.shape {
             Shape::Scalar | Shape::Pointer { .. } => (offset == 0).then_some(id),
             Shape::Array { element, .. } => {
                 let size = self.size(*element).filter(|&s| s > 0)?;
-                self.leaf_within(*element, offset % size, depth + 1)
+                self.leaf_within(*element, offset % size, inner)
             }
             Shape::Record { members, .. } => members
                 .iter()
@@ -214,8 +229,56 @@ impl TypeTable {
                         .checked_sub(m.offset)
                         .is_some_and(|o| m.size.is_none_or(|s| o < s))
                 })
-                .find_map(|m| self.leaf_within(m.ty, offset - m.offset, depth + 1)),
+                .find_map(|m| self.leaf_within(m.ty, offset - m.offset, inner)),
             Shape::Alias { .. } => None,
         }
+    }
+}
+
+/// Types for tests.
+#[cfg(test)]
+pub(crate) mod examples {
+    use super::*;
+
+    /// Unions nested `depth` times: each has two members of the type within, and the innermost
+    /// type is a number of one byte. All have two bytes.
+    pub(crate) fn nested_unions(depth: u32) -> (TypeTable, TypeId) {
+        let ty = |size, shape| Type {
+            name: None,
+            size: Some(size),
+            shape,
+            language: Language::C,
+        };
+        let mut table = TypeTable::default();
+        table.types.push(ty(1, Shape::Scalar));
+        for within in 0..depth {
+            let member = |name| Member {
+                name: Some(name),
+                ty: TypeId(within),
+                offset: 0,
+                size: Some(2),
+            };
+            let members = vec![member("first"), member("second")];
+            let keyword = "union";
+            table.types.push(ty(2, Shape::Record { keyword, members }));
+        }
+        (table, TypeId(depth))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_through_nested_unions_ends() {
+        let (table, few) = examples::nested_unions(3);
+        assert_eq!(table.leaf(few, 0), Some(TypeId(0)));
+        assert_eq!(table.leaf(few, 1), None);
+        // 2^60 ways lead to the innermost type, which has no byte at 1.
+        let (table, many) = examples::nested_unions(60);
+        assert_eq!(table.leaf(many, 0), Some(TypeId(0)));
+        assert_eq!(table.leaf(many, 1), None);
+        assert_eq!(table.known_offset(many, 1, 7), None);
     }
 }

@@ -155,11 +155,11 @@ impl ForeignFiles {
         self.with_its_rights(|reach| reopen(&self.find(path, reach)?))
     }
 
-    /// The names in a folder of the process.
+    /// The first names in a folder of the process, `most` at most, with `.` and `..`.
     ///
     /// # Errors
     /// If the process could not read it.
-    pub fn names_in(&self, folder: &Path) -> io::Result<Vec<OsString>> {
+    pub fn names_in(&self, folder: &Path, most: usize) -> io::Result<Vec<OsString>> {
         let folder = self.with_its_rights(|reach| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let found = self.find(folder, reach)?;
@@ -167,6 +167,7 @@ impl ForeignFiles {
         })?;
         let entries = Dir::read_from(&folder)?;
         entries
+            .take(most)
             .map(|entry| Ok(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned()))
             .collect()
     }

@@ -26,8 +26,8 @@ impl sunder_objects::Files for TargetFiles {
         self.0.open(path)
     }
 
-    fn names_in(&self, folder: &Path) -> io::Result<Vec<OsString>> {
-        self.0.names_in(folder)
+    fn names_in(&self, folder: &Path, most: usize) -> io::Result<Vec<OsString>> {
+        self.0.names_in(folder, most)
     }
 }
 

@@ -123,7 +123,9 @@ impl PageContents {
         is_fit.then_some(())?;
         Some(Self {
             path: mapping.path.clone(),
-            offset: mapping.file_offset + (page - mapping.span.start.0),
+            offset: mapping
+                .file_offset
+                .checked_add(page - mapping.span.start.0)?,
             bytes: memory(process, page)?,
         })
     }
@@ -158,25 +160,33 @@ fn in_the_file(bytes: &[u8], offset: u64) -> Option<[u64; 64]> {
         .segments()
         .filter(|s| is_code(s.flags()))
         .map(|s| (s.address(), s.file_range().0, s.file_range().1))
-        .find(|(_, first, length)| offset + PAGE > *first && offset < first + length)?;
+        .find(|(_, first, length)| {
+            offset.saturating_add(PAGE) > *first && offset < first.saturating_add(*length)
+        })?;
     let page = start.wrapping_add(offset.wrapping_sub(first));
     let end = start.checked_add(length)?;
     let mut functions = Vec::new();
     for [from, to] in functions_of(&file)? {
-        if from >= page + PAGE || to <= page {
+        if from >= page.saturating_add(PAGE) || to <= page {
             continue;
         }
-        if from < start || to > end {
+        if from < start || to > end || to < from {
             return None;
         }
-        let at = (first + (from - start)) as usize;
+        let at = first.checked_add(from - start)?;
         functions.push(Function {
             address: from,
-            code: bytes.get(at..at + (to - from) as usize)?,
+            code: range(bytes, at, to - from)?,
         });
     }
-    let on_page = bytes.get(offset as usize..(offset + PAGE) as usize)?;
+    let on_page = range(bytes, offset, PAGE)?;
     sunder_rewrite::closed_points(page, on_page, &functions)
+}
+
+/// The `len` bytes from `at` on; `None` if they are not all there.
+fn range(bytes: &[u8], at: u64, len: u64) -> Option<&[u8]> {
+    let end = usize::try_from(at.checked_add(len)?).ok()?;
+    bytes.get(usize::try_from(at).ok()?..end)
 }
 
 /// Start and end addresses of the functions in the unwinding information. `None` if it is damaged.
@@ -249,5 +259,46 @@ mod tests {
             PageContents::on(process, left.as_ptr() as u64 & !(PAGE - 1)).is_none(),
             "no code"
         );
+    }
+
+    /// A program header of code, at these places.
+    fn elf_with_code(offset: u64, address: u64, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0];
+        bytes.resize(16, 0);
+        // A shared object for x86-64; the program header follows, and there are no sections.
+        bytes.extend([3, 0, 62, 0, 1, 0, 0, 0]);
+        for number in [0, 64, 0] {
+            bytes.extend(u64::to_le_bytes(number));
+        }
+        bytes.extend([0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 64, 0, 0, 0, 0, 0]);
+        bytes.extend([1, 0, 0, 0, 5, 0, 0, 0]);
+        for number in [offset, address, 0, len, len, PAGE] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.resize(2 * PAGE as usize, 0);
+        bytes
+    }
+
+    #[test]
+    fn code_beyond_the_end_of_the_address_space_is_not_executed() {
+        for (offset, address, len) in [
+            (u64::MAX, 0, u64::MAX),
+            (0, u64::MAX, u64::MAX),
+            (PAGE, u64::MAX - 10, PAGE),
+            (0, 0, u64::MAX),
+        ] {
+            let bytes = elf_with_code(offset, address, len);
+            assert!(object::File::parse(&*bytes).is_ok(), "an ELF file");
+            for at in [0, PAGE, u64::MAX - 5] {
+                assert_eq!(in_the_file(&bytes, at), None);
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_are_within_the_bytes() {
+        assert_eq!(range(&[1, 2, 3], 1, 2), Some(&[2, 3][..]));
+        assert_eq!(range(&[1, 2, 3], 2, 2), None);
+        assert_eq!(range(&[1, 2, 3], u64::MAX, 2), None);
     }
 }

@@ -4,6 +4,7 @@
 
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -140,10 +141,20 @@ impl Images {
     }
 }
 
+/// All of a file; `None` if it has more than `most` bytes.
+fn contents(mut file: &File, most: u64) -> Option<Vec<u8>> {
+    // The length of a sparse file says how much memory it would take, and not how much it holds.
+    if file.metadata().ok()?.len() > most {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    file.by_ref().take(most + 1).read_to_end(&mut bytes).ok()?;
+    (bytes.len() as u64 <= most).then_some(bytes)
+}
+
 fn read(process: i32, path: &Path) -> Option<Module> {
     let files = ForeignFiles::of(ProcessId(process.unsigned_abs()));
-    let mut bytes = Vec::new();
-    files.open(path).ok()?.read_to_end(&mut bytes).ok()?;
+    let bytes = contents(&files.open(path).ok()?, LARGEST)?;
     let file = object::File::parse(bytes.as_slice()).ok()?;
     let mut module = Module::default();
     for segment in file.segments() {
@@ -153,7 +164,7 @@ fn read(process: i32, path: &Path) -> Option<Module> {
         }
     }
     let lazy = file.section_by_name(".got.plt");
-    module.lazy = lazy.map(|s| [s.address(), s.address() + s.size()]);
+    module.lazy = lazy.map(|s| [s.address(), s.address().saturating_add(s.size())]);
     // Restartable sequences (rseq) depend on the thread's CPU.
     let restarts = file.section_by_name("__rseq_cs").is_some();
     if !restarts {
@@ -178,21 +189,33 @@ fn read(process: i32, path: &Path) -> Option<Module> {
 fn quiet_code(file: &object::File<'_>) -> Vec<[u64; 2]> {
     let mut pages: BTreeSet<u64> = BTreeSet::new();
     let mut loud: BTreeSet<u64> = BTreeSet::new();
+    let mut left = LARGEST;
     for section in file.sections().filter(|s| s.kind() == SectionKind::Text) {
-        let (start, size) = (section.address(), section.size());
+        let start = section.address();
         let Ok(code) = section.data() else { continue };
+        // Sections of a damaged file may overlap, so that all of them have more code than the file.
+        match left.checked_sub(code.len() as u64) {
+            Some(rest) => left = rest,
+            None => return Vec::new(),
+        }
         loud.extend(sunder_rewrite::ordering_pages(code, start));
-        let first = start & !(PAGE - 1);
-        pages.extend((first..start + size).step_by(PAGE as usize));
+        pages.extend(code_pages(start, code.len() as u64));
     }
     let mut ranges: Vec<[u64; 2]> = Vec::new();
     for page in pages.difference(&loud) {
         match ranges.last_mut() {
-            Some(last) if last[1] == *page => last[1] += PAGE,
-            _ => ranges.push([*page, page + PAGE]),
+            Some(last) if last[1] == *page => last[1] = page.saturating_add(PAGE),
+            _ => ranges.push([*page, page.saturating_add(PAGE)]),
         }
     }
     ranges
+}
+
+/// The pages with the `size` bytes of code at `start`; those beyond the end of the address space
+/// are left out.
+fn code_pages(start: u64, size: u64) -> impl Iterator<Item = u64> {
+    let first = start & !(PAGE - 1);
+    (first..start.saturating_add(size)).step_by(PAGE as usize)
 }
 
 /// Whether all calls that make processes or change mappings pass through functions or hooks of the
@@ -314,6 +337,9 @@ pub fn is_confined(process: i32, thread: i32) -> bool {
     filters(thread).is_none_or(|f| f > own)
 }
 
+/// Larger files, in bytes, are not read: nothing is known of them. Sparse files can have any length.
+const LARGEST: u64 = 512 << 20;
+
 /// With less free memory than this, in bytes, no memory is made sharable.
 const LEAST_FREE: u64 = 64 << 20;
 
@@ -324,6 +350,25 @@ const LARGEST_KILOBYTES: u64 = 16 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_read_up_to_a_length() {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(20).expect("a sparse file");
+        assert_eq!(contents(&file, 20), Some(vec![0; 20]));
+        assert_eq!(contents(&file, 19), None);
+        file.set_len(8 << 40).expect("a sparse file");
+        assert_eq!(contents(&file, LARGEST), None);
+    }
+
+    #[test]
+    fn code_at_the_end_of_the_address_space_has_the_pages_before_it() {
+        let last = !(PAGE - 1);
+        let pages = |start, size| code_pages(start, size).collect::<Vec<u64>>();
+        assert_eq!(pages(last + 8, u64::MAX), [last]);
+        assert_eq!(pages(0x1ff8, 16), [0x1000, 0x2000]);
+        assert!(pages(0x1000, 0).is_empty());
+    }
 
     #[test]
     fn a_program_whose_state_can_t_be_read_is_not_isolated() {

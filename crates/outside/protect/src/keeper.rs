@@ -496,8 +496,10 @@ impl Keeper {
         let base = self.shared.base.load(Relaxed);
         let control: &Control = &self.shared;
         let first = control.slots.as_ptr() as usize - &raw const *control as usize;
-        let argument = base + (first + index * size_of::<Slot>()) as u64;
-        let stack = base + (THREAD_AREAS_AT + index * THREAD_AREA + REGISTERS) as u64;
+        // The program writes the base; a wrong one sends its own thread astray.
+        let at = |offset: usize| base.wrapping_add(offset as u64);
+        let argument = at(first + index * size_of::<Slot>());
+        let stack = at(THREAD_AREAS_AT + index * THREAD_AREA + REGISTERS);
         let entry = self.shared.entry.load(Relaxed);
         stopped.send(entry, argument, stack).is_ok()
     }

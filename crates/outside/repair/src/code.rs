@@ -14,6 +14,12 @@ const LONGEST: u64 = 64 << 10;
 /// Bytes that are read if no function is known.
 const AROUND: usize = 64;
 
+/// Most bytes of functions that are kept, in memory, for the next question. The program chooses the
+/// questions; when there are more, what is kept is dropped and read again.
+const MOST_KEPT: usize = 64 << 20;
+/// Most bytes of files' code that are kept. Code of further files counts as unknown.
+const MOST_CODE: u64 = 1 << 30;
+
 /// Bytes of a stub of the dynamic linker (PLT entry).
 const STUB: usize = 16;
 
@@ -32,7 +38,28 @@ pub struct TargetCode {
     /// All executable mappings at the last [`Self::renew`].
     code: Vec<Mapping>,
     modules: HashMap<String, Option<ModuleCode>>,
-    functions: HashMap<u64, (u64, Vec<u8>)>,
+    /// Bytes that `modules` may still take.
+    code_left: u64,
+    functions: Functions,
+}
+
+/// Start and bytes of functions, by an address in them.
+#[derive(Default)]
+struct Functions {
+    known: HashMap<u64, (u64, Vec<u8>)>,
+    /// Memory that it takes, about.
+    bytes: usize,
+}
+
+impl Functions {
+    fn keep(&mut self, ip: u64, found: (u64, Vec<u8>)) {
+        let more = found.1.len() + size_of::<(u64, (u64, Vec<u8>))>();
+        if self.bytes + more > MOST_KEPT {
+            *self = Self::default();
+        }
+        self.bytes += more;
+        self.known.insert(ip, found);
+    }
 }
 
 impl TargetCode {
@@ -44,7 +71,8 @@ impl TargetCode {
             mappings: Mappings::new(),
             code: Vec::new(),
             modules: HashMap::new(),
-            functions: HashMap::new(),
+            code_left: MOST_CODE,
+            functions: Functions::default(),
         }
     }
 
@@ -53,7 +81,8 @@ impl TargetCode {
     pub fn renew(&mut self, mappings: &Mappings) {
         if !code(mappings).eq(&self.code) {
             self.modules.clear();
-            self.functions.clear();
+            self.code_left = MOST_CODE;
+            self.functions = Functions::default();
             self.code = code(mappings).cloned().collect();
         }
         self.mappings.clone_from(mappings);
@@ -62,14 +91,14 @@ impl TargetCode {
     /// Start and bytes of the function around `ip`; if it is not known, `ip` and the bytes from
     /// there on.
     pub fn function(&mut self, ip: u64) -> Option<(u64, Vec<u8>)> {
-        if let Some(known) = self.functions.get(&ip) {
+        if let Some(known) = self.functions.known.get(&ip) {
             return Some(known.clone());
         }
         let found = self
             .stub(ip)
             .or_else(|| self.function_of(ip))
             .or_else(|| Some((ip, self.read(ip, AROUND)?)))?;
-        self.functions.insert(ip, found.clone());
+        self.functions.keep(ip, found.clone());
         Some(found)
     }
 
@@ -125,7 +154,9 @@ impl TargetCode {
         let module = self.modules.entry(mapping.path.clone());
         let module = module.or_insert_with(|| {
             let file = self.files.mapped(&mapping).ok();
-            file.and_then(|file| ModuleCode::read(&file))
+            let read = file.and_then(|file| ModuleCode::read(&file))?;
+            self.code_left = self.code_left.checked_sub(room_of(&read))?;
+            Some(read)
         });
         let module = module.as_ref()?;
         let address = module.address;
@@ -134,11 +165,14 @@ impl TargetCode {
         let at = ip.checked_sub(base)?;
         let after = module.functions.partition_point(|f| f.0 <= at);
         let (start, end) = *module.functions.get(after.checked_sub(1)?)?;
-        let fits = at < end && end - start <= LONGEST;
+        let fits = at < end && end.checked_sub(start)? <= LONGEST;
         let offset = |at: u64| usize::try_from(at.checked_sub(address)?).ok();
         let bytes = module.bytes.get(offset(start)?..offset(end)?)?;
-        fits.then(|| Known {
-            start: base + start,
+        if !fits {
+            return None;
+        }
+        Some(Known {
+            start: base.checked_add(start)?,
             bytes: bytes.to_vec(),
         })
     }
@@ -186,5 +220,27 @@ impl TargetCode {
     pub fn word(&self, at: u64) -> Option<u64> {
         let bytes = self.read(at, 8)?;
         Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    }
+}
+
+/// Memory that the code of a file takes, about.
+fn room_of(module: &ModuleCode) -> u64 {
+    (module.bytes.len() + size_of_val(&*module.functions)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_kept_up_to_a_number_of_bytes() {
+        let mut functions = Functions::default();
+        let longest = LONGEST as usize;
+        for ip in 0..10 * (MOST_KEPT / longest) as u64 {
+            functions.keep(ip, (0, vec![0; longest]));
+            let kept: usize = functions.known.values().map(|f| f.1.len()).sum();
+            assert!(kept <= functions.bytes && functions.bytes <= MOST_KEPT);
+            assert!(functions.known.contains_key(&ip), "{ip} was kept last");
+        }
     }
 }

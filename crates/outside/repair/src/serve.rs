@@ -21,6 +21,11 @@ use sunder_wire::remap::{CACHE, CONDITIONS, Control, ENTRIES, RESUMES, STACK, bu
 const MOST_SEEN: usize = 256;
 /// Most copies for one area.
 const MOST_BLOCKS: u32 = 1024;
+/// Most threads of which faults are remembered. The program writes the number of its thread; when
+/// there are more, all are forgotten and what is made for the next faults is as for the first.
+const MOST_THREADS: usize = 1024;
+/// Most pairs of a thread and an instruction of which requests are counted: several for each copy.
+const MOST_MET: usize = 1 << 14;
 
 /// A range of pages whose bytes have moved.
 struct MovedArea {
@@ -52,6 +57,9 @@ const MOST_POINTERS: usize = 3;
 const MOST_CALLERS: usize = 3;
 /// Most bytes of a called function that is copied.
 const LONGEST_CALLED: usize = 2048;
+
+/// Why no copy is made for an area.
+const NO_ROOM: &str = "there is no room for more copies of code";
 
 struct State {
     code: TargetCode,
@@ -178,6 +186,10 @@ impl Shared {
         let mut state = self.lock();
         let State { code, areas } = &mut *state;
         let area = areas.get_mut(&number)?;
+        if area.blocks >= MOST_BLOCKS {
+            area.refusal = Some(NO_ROOM.into());
+            return None;
+        }
         // Many instructions run once, as those of the C library that print a result. Looking for
         // the loops around each would keep the thread waiting for longer than copying the single
         // instructions does.
@@ -205,14 +217,14 @@ impl Shared {
     ) -> Option<u64> {
         let control = self.file.control();
         let offset = area.used;
-        if area.blocks >= MOST_BLOCKS || !self.file.write_code(number, offset, &block.bytes) {
-            area.refusal = Some("there is no room for more copies of code".into());
+        if !self.file.write_code(number, offset, &block.bytes) {
+            area.refusal = Some(NO_ROOM.into());
             return None;
         }
         let shared = control.areas.get(number)?;
         let first = shared.resume_count.load(Ordering::Relaxed) as usize;
         if first + block.resume.len() > RESUMES {
-            area.refusal = Some("there is no room for more copies of code".into());
+            area.refusal = Some(NO_ROOM.into());
             return None;
         }
         for (place, resume) in shared.resumes[first..].iter().zip(&block.resume) {
@@ -235,11 +247,41 @@ impl Shared {
 }
 
 impl MovedArea {
-    /// Counts the thread's requests about this instruction, this one included.
+    /// Counts the thread's requests about this instruction, this one included. Beyond
+    /// [`MOST_MET`], each counts as the first.
     fn asks(&mut self, thread: u32, ip: u64) -> u32 {
+        if self.met.len() >= MOST_MET && !self.met.contains_key(&(thread, ip)) {
+            return 1;
+        }
         let count = self.met.entry((thread, ip)).or_default();
-        *count += 1;
+        *count = count.saturating_add(1);
         *count
+    }
+
+    /// The faults of a thread; see [`MOST_THREADS`].
+    fn seen_by(seen: &mut HashMap<u32, Vec<Seen>>, thread: u32) -> &mut Vec<Seen> {
+        if seen.len() >= MOST_THREADS && !seen.contains_key(&thread) {
+            seen.clear();
+        }
+        seen.entry(thread).or_default()
+    }
+
+    /// Counts a copy of code of the function at `start`; of [`MOST_BLOCKS`] functions at most.
+    fn count(&mut self, start: u64, block: &Block) {
+        if self.code.len() >= MOST_BLOCKS as usize && !self.code.contains_key(&start) {
+            return;
+        }
+        let counts = self.code.entry(start).or_default();
+        counts.copies += 1;
+        if block.is_loop && counts.loops == 0 {
+            (counts.direct, counts.guarded, counts.checked) = (0, 0, 0);
+        }
+        counts.loops += u32::from(block.is_loop);
+        if block.is_loop || counts.loops == 0 {
+            counts.direct = counts.direct.max(block.direct);
+            counts.guarded = counts.guarded.max(block.guarded);
+            counts.checked = counts.checked.max(block.checked);
+        }
     }
 
     /// How many copies of single instructions a thread gets before loops are looked for.
@@ -287,7 +329,7 @@ impl MovedArea {
                 ip: CodeAddress(*back),
             })
             .collect();
-        let seen = self.seen.entry(thread).or_default();
+        let seen = Self::seen_by(&mut self.seen, thread);
         let nothing = |_: Address, _| None;
         let mut request = Request {
             frame,
@@ -319,17 +361,7 @@ impl MovedArea {
         if !alone && seen.len() < MOST_SEEN && !seen.contains(&block.seen) {
             seen.push(block.seen);
         }
-        let counts = self.code.entry(start).or_default();
-        counts.copies += 1;
-        if block.is_loop && counts.loops == 0 {
-            (counts.direct, counts.guarded, counts.checked) = (0, 0, 0);
-        }
-        counts.loops += u32::from(block.is_loop);
-        if block.is_loop || counts.loops == 0 {
-            counts.direct = counts.direct.max(block.direct);
-            counts.guarded = counts.guarded.max(block.guarded);
-            counts.checked = counts.checked.max(block.checked);
-        }
+        self.count(start, &block);
         Ok(block)
     }
 }
@@ -513,12 +545,8 @@ mod tests {
     use super::*;
     use sunder_access::Span;
 
-    /// A thread whose own bytes have moved does not only pass by, nor does a new thread that uses
-    /// moved bytes.
-    #[test]
-    fn only_threads_that_use_unmoved_bytes_get_single_instructions_for_long() {
-        let page = 0x1000_0000;
-        let area = MovedArea {
+    fn area_at(page: u64) -> MovedArea {
+        MovedArea {
             moved: MovedPage {
                 page: Span::new(Address(page), 4096),
                 rules: Vec::new(),
@@ -527,15 +555,38 @@ mod tests {
             used: 0,
             blocks: 0,
             seen: HashMap::new(),
-            groups: vec![Group {
-                offset: 0x40,
-                size: 8,
-                threads: [7].into_iter().collect(),
-            }],
+            groups: Vec::new(),
             met: HashMap::new(),
             code: BTreeMap::new(),
             refusal: None,
-        };
+        }
+    }
+
+    /// The program writes the numbers of its threads and instructions into its requests.
+    #[test]
+    fn what_is_remembered_of_requests_has_a_limit() {
+        let mut area = area_at(0x1000);
+        for request in 0..2 * MOST_MET as u64 {
+            assert_eq!(area.asks(1, request), 1);
+            MovedArea::seen_by(&mut area.seen, request as u32);
+        }
+        assert_eq!(area.asks(1, 0), 2);
+        assert_eq!(area.met.len(), MOST_MET);
+        assert!(area.seen.len() <= MOST_THREADS);
+        assert!(area.seen.contains_key(&(2 * MOST_MET as u32 - 1)));
+    }
+
+    /// A thread whose own bytes have moved does not only pass by, nor does a new thread that uses
+    /// moved bytes.
+    #[test]
+    fn only_threads_that_use_unmoved_bytes_get_single_instructions_for_long() {
+        let page = 0x1000_0000;
+        let mut area = area_at(page);
+        area.groups.push(Group {
+            offset: 0x40,
+            size: 8,
+            threads: [7].into_iter().collect(),
+        });
         assert_eq!(area.patience(7, page + 0x100), 1);
         assert_eq!(area.patience(8, page + 0x47), 1);
         for beside in [page, page + 0x3f, page + 0x48] {

@@ -134,7 +134,7 @@ fn invocation(all: &Findings) -> Value {
         "toolExecutionNotifications": all
             .limits
             .iter()
-            .map(|l| json!({"level": "note", "message": {"text": clean(&l.to_string())}}))
+            .map(|l| json!({"level": "note", "message": plain(&l.to_string())}))
             .collect::<Vec<_>>(),
     });
     let ended = match all.program.exit {
@@ -155,7 +155,7 @@ fn result(all: &Findings, finding: &Finding, threshold: f64, uris: &SourceUris) 
         "ruleId": RULES[rule].id,
         "ruleIndex": rule,
         "level": level(finding, threshold),
-        "message": {"text": message(all, finding)},
+        "message": plain(&message(all, finding)),
         "locations": main.into_iter().collect::<Vec<_>>(),
         "relatedLocations": related,
         "partialFingerprints": {"sunder/v1": fingerprint(finding)},
@@ -192,8 +192,13 @@ fn level(finding: &Finding, threshold: f64) -> &'static str {
     }
 }
 
-/// The kind, the cost and the advice, as plain text. `[text](target)` would be a link in a
-/// SARIF message (section 3.11.6), so names must not contain it.
+/// A SARIF message that is shown as this text, cleaned. All messages with names from a program are
+/// made here: `[text](target)` in one would be a link (section 3.11.6).
+fn plain(text: &str) -> Value {
+    json!({"text": clean(text).replace("](", "] (")})
+}
+
+/// The kind, the cost and the advice.
 fn message(all: &Findings, finding: &Finding) -> String {
     let price = if finding.latent {
         format!("{}.", describe::cost(finding))
@@ -216,7 +221,7 @@ fn message(all: &Findings, finding: &Finding) -> String {
     if let Some(first) = text.get(..1).map(str::to_uppercase) {
         text.replace_range(..1, &first);
     }
-    text.replace("](", "] (")
+    text
 }
 
 /// The position to mark, and the others: allocation, declaration and more code.
@@ -274,7 +279,7 @@ fn locations(finding: &Finding, uris: &SourceUris) -> (Option<Value>, Vec<Value>
             let mut place = Map::new();
             place.insert("id".to_owned(), json!(id));
             place.insert("physicalLocation".to_owned(), physical);
-            place.insert("message".to_owned(), json!({"text": clean(&text)}));
+            place.insert("message".to_owned(), plain(&text));
             if let Some(function) = function {
                 place.insert("logicalLocations".to_owned(), json!([logical(function)]));
             }

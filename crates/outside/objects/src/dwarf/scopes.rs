@@ -4,6 +4,7 @@
 use super::DebugInfo;
 use super::sections::Attribute;
 use super::unit::DieRef;
+use crate::fold::shortened;
 use gimli::constants as dw;
 
 impl DebugInfo {
@@ -34,7 +35,7 @@ impl DebugInfo {
             die = self.named(scope).unwrap_or(scope);
         }
         parts.reverse();
-        Some(parts.join("::"))
+        Some(shortened(&parts.join("::")).to_owned())
     }
 
     /// The entry that has the name of `die`: itself, the declaration that it defines, or the

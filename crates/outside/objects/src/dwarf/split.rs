@@ -2,10 +2,10 @@
 //! Called by [`super`]; reports missing files once per module.
 
 use super::sections::{Bytes, Dwarf, load_sections, section};
+use crate::bounded::FileBytes;
 use crate::image::{Elf, Image};
 use crate::options::NameOptions;
 use gimli::{DwoId, EndianSlice, LittleEndian, SectionId};
-use object::ReadCache;
 use object::read::elf::ElfFile64;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -66,10 +66,9 @@ impl SplitFiles {
         let package = self.package.get_or_insert_with(|| {
             let mut name = module.clone().into_os_string();
             name.push(".dwp");
-            let cache = ReadCache::new(options.files.open(Path::new(&name)).ok()?);
-            let elf: Elf<'_> = ElfFile64::parse(&cache).ok()?;
-            let section =
-                |s: SectionId| -> Result<Bytes, gimli::Error> { Ok(section(&elf, s.dwo_name())) };
+            let bytes = FileBytes::of(options.files.open(Path::new(&name)).ok()?);
+            let elf: Elf<'_> = ElfFile64::parse(&bytes).ok()?;
+            let section = |s: SectionId| section(&elf, s.dwo_name());
             gimli::DwarfPackage::load(section, EndianSlice::new(&[], LittleEndian)).ok()
         });
         package.as_ref()?.find_cu(id, parent).ok().flatten()
@@ -79,8 +78,8 @@ impl SplitFiles {
         let recorded = Path::new(folder).join(name);
         let beside = self.module.parent()?.join(Path::new(name).file_name()?);
         [recorded, beside].iter().find_map(|path| {
-            let cache = ReadCache::new(self.options.files.open(path).ok()?);
-            let elf: Elf<'_> = ElfFile64::parse(&cache).ok()?;
+            let bytes = FileBytes::of(self.options.files.open(path).ok()?);
+            let elf: Elf<'_> = ElfFile64::parse(&bytes).ok()?;
             let mut dwarf = load_sections(&elf, true).ok()?;
             dwarf.make_dwo(parent);
             has_unit(&dwarf, id).then_some(dwarf)

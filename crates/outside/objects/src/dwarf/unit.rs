@@ -2,6 +2,7 @@
 
 use super::index::UnitIndex;
 use super::sections::{Attribute, Bytes, Dwarf, Unit, text_of};
+use crate::fold::shortened;
 use gimli::{AttributeValue, UnitOffset, constants as dw};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,16 +41,34 @@ pub(crate) struct LoadedUnit {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) index: Option<Arc<UnitIndex>>,
+    /// See [`super::nesting`]; `None` until first needed.
+    pub(super) is_deep: Option<bool>,
 }
 
 /// An entry with its attributes.
 pub(crate) type LoadedEntry = gimli::DebuggingInformationEntry<Bytes>;
 
 impl LoadedUnit {
-    /// The text of `attribute`.
+    /// The text of `attribute`, a name; see [`crate::fold::LONGEST_NAME`].
     pub(crate) fn text(&self, attribute: Attribute) -> Option<&'static str> {
-        let text = text_of(self.dwarf.attr_string(&self.unit, attribute).ok()?);
+        let text = shortened(text_of(self.dwarf.attr_string(&self.unit, attribute).ok()?));
         (!text.is_empty()).then_some(text)
+    }
+
+    /// The first unit of `dwarf`, as if it were a module's only one.
+    #[cfg(test)]
+    pub(crate) fn first_of(dwarf: Dwarf) -> Option<Self> {
+        let header = dwarf.units().next().ok()??;
+        Some(Self {
+            unit: Arc::new(dwarf.unit(header).ok()?),
+            start: 0,
+            end: header.length_including_self(),
+            dwarf: Arc::new(dwarf),
+            skeleton: None,
+            origin: MAIN,
+            index: None,
+            is_deep: None,
+        })
     }
 
     /// The source file with `number` in the unit's line table.

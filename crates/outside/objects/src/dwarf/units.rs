@@ -1,5 +1,6 @@
 //! All units of a module: those of the main file, split and supplementary ones, and where each is.
 
+use super::nesting::is_deep;
 use super::sections::{Bytes, Dwarf, Unit, text_of};
 use super::split::SplitFiles;
 use super::unit::{DieRef, LoadedUnit, MAIN, Origin, SUPPLEMENTARY};
@@ -13,8 +14,12 @@ pub(super) struct Units {
     /// By section and offset of their first byte.
     pub(super) by_place: Vec<(Origin, usize, u32)>,
     pub(super) signatures: HashMap<u64, DieRef>,
-    /// Code ranges of the units, by start, and the largest end up to there.
+    /// Code ranges of the units, by start.
     pub(super) ranges: Vec<(u64, u64, u32)>,
+    /// The same with those of code that the linker dropped, and the largest end up to each.
+    all_ranges: Vec<(u64, u64, u32, u64)>,
+    /// Units without any range.
+    without_range: Vec<u32>,
 }
 
 impl Units {
@@ -28,6 +33,8 @@ impl Units {
             by_place: Vec::new(),
             signatures: HashMap::new(),
             ranges: Vec::new(),
+            all_ranges: Vec::new(),
+            without_range: Vec::new(),
         };
         units.read_main(dwarf, split, limits);
         let mut types = dwarf.type_units();
@@ -44,6 +51,12 @@ impl Units {
         }
         units.by_place.sort_unstable();
         units.ranges.sort_unstable();
+        units.all_ranges.sort_unstable();
+        let mut largest = 0;
+        for range in &mut units.all_ranges {
+            largest = range.1.max(largest);
+            range.3 = largest;
+        }
         units
     }
 
@@ -105,6 +118,7 @@ impl Units {
             start,
             end,
             index: None,
+            is_deep: None,
         });
         Some(number)
     }
@@ -128,7 +142,8 @@ impl Units {
             let Some(added) = self.add(other, header, origin) else {
                 continue;
             };
-            if !split {
+            // `addr2line` takes the first, too.
+            if !split || self.all[number as usize].skeleton.is_some() {
                 continue;
             }
             // The unit, which was added last, takes its skeleton's number.
@@ -153,14 +168,38 @@ impl Units {
     }
 
     fn add_ranges(&mut self, dwarf: &Dwarf, unit: &Unit, number: u32) {
-        let Ok(mut ranges) = dwarf.unit_ranges(unit) else {
-            return;
-        };
-        while let Ok(Some(range)) = ranges.next() {
-            if range.begin > 0 && range.begin < range.end {
-                self.ranges.push((range.begin, range.end, number));
+        let before = self.all_ranges.len();
+        if let Ok(mut ranges) = dwarf.unit_ranges(unit) {
+            while let Ok(Some(range)) = ranges.next() {
+                if range.begin > 0 && range.begin < range.end {
+                    self.ranges.push((range.begin, range.end, number));
+                }
+                if range.begin < range.end {
+                    self.all_ranges.push((range.begin, range.end, number, 0));
+                }
             }
         }
+        if self.all_ranges.len() == before {
+            self.without_range.push(number);
+        }
+    }
+
+    /// The units in which `addr2line` may look for `address`: of one without ranges, the line table
+    /// may cover it.
+    pub(super) fn that_may_cover(&self, address: u64) -> Vec<u32> {
+        let end = self.all_ranges.partition_point(|r| r.0 <= address);
+        let before = self.all_ranges[..end].iter().rev();
+        let near = before.take_while(|r| address < r.3);
+        let covering = near.filter(|r| address < r.1).map(|r| r.2);
+        covering.chain(self.without_range.iter().copied()).collect()
+    }
+
+    /// Whether a unit's inlined functions are nested too deep; see [`super::nesting`].
+    pub(super) fn is_deep(&mut self, number: u32) -> bool {
+        let Some(unit) = self.all.get_mut(number as usize) else {
+            return false;
+        };
+        *unit.is_deep.get_or_insert_with(|| is_deep(&unit.unit))
     }
 
     /// The start of each unit's own part of the table of addresses, ascending.

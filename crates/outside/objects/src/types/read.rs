@@ -162,7 +162,7 @@ impl TypeTable {
         };
         let mut found = Vec::new();
         let mut entries = Vec::new();
-        let _ = collect_members(&unit, die.offset, &mut entries);
+        let _ = collect_members(&unit, die.offset, 0, &mut entries);
         for entry in entries {
             let Some(ty) = self.nested(debug, die.unit, &entry, depth) else {
                 continue;
@@ -222,10 +222,11 @@ fn counts(unit: &LoadedUnit, offset: usize) -> Vec<Option<u64>> {
 }
 
 /// Members and base classes of the record at `offset`; the fields of a Rust enum's variants are
-/// overlapping members.
+/// overlapping members. Variants that are nested deeper than [`MAX_DEPTH`] are left out.
 fn collect_members(
     unit: &LoadedUnit,
     offset: usize,
+    depth: u32,
     found: &mut Vec<LoadedEntry>,
 ) -> Result<(), gimli::Error> {
     let mut inner = Vec::new();
@@ -242,7 +243,9 @@ fn collect_members(
         _ => {}
     })?;
     for offset in inner {
-        collect_members(unit, offset, found)?;
+        if depth < MAX_DEPTH {
+            collect_members(unit, offset, depth + 1, found)?;
+        }
     }
     Ok(())
 }
@@ -270,4 +273,58 @@ fn placement(entry: &LoadedEntry, size: Option<u64>) -> Option<(u64, Option<(u64
         return Some((first / 8, Some((first % 8, count))));
     }
     Some((at, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dwarf::Bytes;
+    use gimli::{EndianSlice, LittleEndian, SectionId};
+
+    /// Entries without attributes, all with children but the last: a unit, a record, a variant
+    /// part and a member.
+    const ABBREVIATIONS: &[u8] = &[
+        1, 0x11, 1, 0, 0, //
+        2, 0x13, 1, 0, 0, //
+        3, 0x33, 1, 0, 0, //
+        4, 0x0d, 0, 0, 0, //
+        0,
+    ];
+
+    /// A record in which variant parts are nested `depth` times, with a member in each.
+    fn nested_variants(depth: usize) -> (LoadedUnit, usize) {
+        let mut entries = vec![1, 2];
+        for _ in 0..depth {
+            entries.extend([4, 3]);
+        }
+        entries.extend(vec![0; depth + 2]);
+        let mut info = Vec::new();
+        // The length after this field; version 4, abbreviations at 0, addresses of 8 bytes.
+        info.extend((entries.len() as u32 + 7).to_le_bytes());
+        info.extend([4, 0, 0, 0, 0, 0, 8]);
+        let record = info.len() + 1;
+        info.extend(entries);
+        let info: &'static [u8] = info.leak();
+        let load = |section| -> Result<Bytes, gimli::Error> {
+            let bytes = match section {
+                SectionId::DebugInfo => info,
+                SectionId::DebugAbbrev => ABBREVIATIONS,
+                _ => &[],
+            };
+            Ok(EndianSlice::new(bytes, LittleEndian))
+        };
+        let dwarf = gimli::Dwarf::load(load).expect("sections");
+        let unit = LoadedUnit::first_of(dwarf).expect("a unit");
+        (unit, record)
+    }
+
+    #[test]
+    fn variants_are_read_up_to_a_depth() {
+        for (depth, found) in [(1, 1), (3, 3), (20_000, MAX_DEPTH as usize + 1)] {
+            let (unit, record) = nested_variants(depth);
+            let mut entries = Vec::new();
+            collect_members(&unit, record, 0, &mut entries).expect("sound entries");
+            assert_eq!(entries.len(), found, "{depth}");
+        }
+    }
 }

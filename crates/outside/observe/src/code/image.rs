@@ -6,6 +6,7 @@ use super::segments::{Data, Segment, Segments};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, elf};
 use std::fs::File;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Larger functions are treated like unknown code: it is not worth decoding them as a whole for
@@ -17,6 +18,10 @@ const UNBOUND_BYTES: u64 = 1024;
 
 /// Code above this size is not searched for jumps between functions.
 const LARGEST_TEXT: u64 = 64 << 20;
+
+/// Larger tables of symbols or unwind information, in bytes, are taken for missing. Those of
+/// Chromium have less than half of it; a sparse file may claim any size.
+const LARGEST_TABLE: u64 = 256 << 20;
 
 /// Code of an image, by its offset in the file.
 #[derive(Debug)]
@@ -45,7 +50,7 @@ impl Image {
     /// for x86-64.
     pub(super) fn from_file(file: File) -> Option<Self> {
         let cache = ReadCache::new(file);
-        let (segments, functions) = parse(&cache)?;
+        let (segments, functions) = parse(Tables(&cache))?;
         let data = Data::File(cache.into_inner());
         Some(Self::new(Segments::new(data, segments), functions))
     }
@@ -108,7 +113,8 @@ impl Image {
             }
             _ => {
                 let next = self.functions.get(after).map_or(u64::MAX, |next| next.0);
-                let end = (at + UNBOUND_BYTES)
+                let end = at
+                    .saturating_add(UNBOUND_BYTES)
                     .min(segment.address + segment.len)
                     .min(next);
                 Some(FunctionCode {
@@ -131,7 +137,8 @@ impl Image {
     fn cross_jumps(&self) -> Option<&[u64]> {
         let found = self.cross_jumps.get_or_init(|| {
             let texts = self.segments.all().iter().filter(|segment| segment.execute);
-            if texts.clone().map(|text| text.len).sum::<u64>() > LARGEST_TEXT {
+            let lengths = texts.clone().map(|text| text.len);
+            if lengths.fold(0, u64::saturating_add) > LARGEST_TEXT {
                 return None;
             }
             let mut all = Vec::new();
@@ -148,6 +155,27 @@ impl Image {
             Some(all)
         });
         found.as_deref()
+    }
+}
+
+/// A file of which no piece above [`LARGEST_TABLE`] is read.
+#[derive(Clone, Copy)]
+struct Tables<'a>(&'a ReadCache<File>);
+
+impl<'a> ReadRef<'a> for Tables<'a> {
+    fn len(self) -> Result<u64, ()> {
+        self.0.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        if size > LARGEST_TABLE {
+            return Err(());
+        }
+        self.0.read_bytes_at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        self.0.read_bytes_at_until(range, delimiter)
     }
 }
 
@@ -240,5 +268,21 @@ fn unwind_ranges<'data, R: ReadRef<'data>>(
         if let Ok(function) = parsed {
             found.push((function.initial_address(), function.len()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_that_are_larger_than_any_are_not_read() {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(2 << 30).expect("a sparse file");
+        let cache = ReadCache::new(file);
+        let tables = Tables(&cache);
+        assert_eq!(tables.read_bytes_at(64, 3), Ok(&[0; 3][..]));
+        assert_eq!(tables.read_bytes_at(64, LARGEST_TABLE + 1), Err(()));
+        assert_eq!(tables.len(), Ok(2 << 30));
     }
 }

@@ -90,8 +90,37 @@ impl ModuleCode {
     #[must_use]
     pub fn address_at(&self, offset: u64) -> Option<u64> {
         let down = |n: u64| n & !(PAGE - 1);
-        let of = |s: &&CodeSegment| (down(s.offset)..s.offset + s.len).contains(&offset);
+        let end = |s: &CodeSegment| s.offset.saturating_add(s.len);
+        let of = |s: &&CodeSegment| (down(s.offset)..end(s)).contains(&offset);
         let segment = self.segments.iter().find(of)?;
-        Some(down(segment.address) + (offset - down(segment.offset)))
+        down(segment.address).checked_add(offset - down(segment.offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_at_the_end_of_the_address_space_have_addresses_up_to_it() {
+        let segment = |address, offset| CodeSegment {
+            address,
+            offset,
+            len: u64::MAX,
+        };
+        let mut module = ModuleCode {
+            build_id: Vec::new(),
+            address: 0,
+            bytes: Vec::new(),
+            segments: vec![segment(0x1000, 3 * PAGE)],
+            functions: Vec::new(),
+            catches: false,
+            restarts: false,
+        };
+        assert_eq!(module.address_at(4 * PAGE), Some(0x1000 + PAGE));
+        assert_eq!(module.address_at(PAGE), None);
+        module.segments = vec![segment(u64::MAX, 0)];
+        assert_eq!(module.address_at(PAGE - 1), Some(u64::MAX));
+        assert_eq!(module.address_at(PAGE), None);
     }
 }

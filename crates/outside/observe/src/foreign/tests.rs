@@ -43,7 +43,7 @@ fn only_regular_files_are_opened_and_nothing_waits() {
         let mut file = files.open(&plain).expect("it is a regular file");
         file.read_to_string(&mut text).expect("readable");
         assert_eq!(text, "text");
-        let mut names = files.names_in(folder.path()).expect("readable");
+        let mut names = files.names_in(folder.path(), 100).expect("readable");
         names.retain(|name| name != "." && name != "..");
         names.sort();
         assert_eq!(names, ["fifo", "plain"]);
@@ -164,7 +164,7 @@ fn no_path_leads_through_what_the_kernel_says_of_us() {
             assert!(opened.is_err(), "{}", path.display());
         }
         for path in ["/proc/self/cwd", "/proc/self/fd", "src", "/proc"] {
-            assert!(files.names_in(Path::new(path)).is_err(), "{path}");
+            assert!(files.names_in(Path::new(path), 100).is_err(), "{path}");
         }
         let whole = std::env::current_dir().expect("known").join(here);
         files.open(&whole).expect("it is a file like any other");

@@ -14,16 +14,19 @@ use sunder_observe::{Event, RawSample, Registers};
 use sunder_pipeline::{Observer, Session};
 use sunder_wire::tracking::{CHANGE_WORDS, MOMENT_WORDS};
 
-/// Most records that are taken at once, so that a program that fills the rings without end does not
-/// keep us here.
+/// Most records of a ring that are taken at once, so that a program that fills the rings without end
+/// does not keep us here.
 const MOST: usize = 1 << 17;
+/// Most lines of which the first thread is remembered: those of 64 MiB that threads write together.
+/// The heap's history of further lines is not kept.
+const MOST_LINES: usize = 1 << 20;
 
 /// The observer that reads the rings in the control file; see the head of this file.
 pub struct Tap {
     shared: Rc<Shared>,
     /// The program's process, once it is known. What the program writes about that is not believed.
     process: Rc<Cell<Option<ProcessId>>>,
-    lines: HashMap<Address, Line>,
+    lines: Lines,
 }
 
 /// The first change that was seen on a line.
@@ -40,7 +43,7 @@ impl Tap {
         Self {
             shared,
             process,
-            lines: HashMap::new(),
+            lines: Lines::default(),
         }
     }
 
@@ -50,21 +53,13 @@ impl Tap {
             return;
         };
         let tracking = &self.shared.tracking;
-        let mut changes: Vec<Access> = Vec::new();
-        while changes.len() < MOST
-            && let Some(record) = tracking.changes().pop()
-        {
-            changes.extend(accesses(&record));
-        }
-        let mut moments = Vec::new();
-        while moments.len() < MOST
-            && let Some(record) = tracking.moments().pop()
-        {
-            moments.push(sample(process, &record));
-        }
+        let mut changes = accesses_of(std::iter::from_fn(|| tracking.changes().pop()));
+        let moments = std::iter::from_fn(|| tracking.moments().pop());
+        let moments = moments.take(MOST).map(|record| sample(process, &record));
+        let mut moments: Vec<RawSample> = moments.collect();
         // A commit of several pages has one time; changes are then sorted by thread.
         changes.sort_by_key(|a| (a.time, a.thread, a.address));
-        moments.sort_by_key(|s: &RawSample| s.time);
+        moments.sort_by_key(|s| s.time);
         let mut moments = moments.into_iter().peekable();
         for access in changes {
             while let Some(sample) = moments.next_if(|s| s.time <= access.time) {
@@ -87,15 +82,31 @@ impl Tap {
     fn follow(&mut self, process: ProcessId, access: &Access, session: &mut Session) {
         let granule: Granule = session.granule();
         let base = granule.base(access.address);
-        let line = self.lines.entry(base).or_insert(Line {
+        if let Some(since) = self.lines.second_thread(base, access) {
+            session.watch_line(process, base, since);
+        }
+    }
+}
+
+/// Lines with changes; [`MOST_LINES`] at most.
+#[derive(Default)]
+struct Lines(HashMap<Address, Line>);
+
+impl Lines {
+    /// The time of the first change of the line at `base`, if `access` is the first by another
+    /// thread.
+    fn second_thread(&mut self, base: Address, access: &Access) -> Option<Time> {
+        if self.0.len() >= MOST_LINES && !self.0.contains_key(&base) {
+            return None;
+        }
+        let line = self.0.entry(base).or_insert(Line {
             since: access.time,
             thread: access.thread,
             is_watched: false,
         });
-        if !line.is_watched && line.thread != access.thread {
-            line.is_watched = true;
-            session.watch_line(process, base, line.since);
-        }
+        let is_second = !line.is_watched && line.thread != access.thread;
+        line.is_watched |= is_second;
+        is_second.then_some(line.since)
     }
 }
 
@@ -121,6 +132,12 @@ impl LiveObserver for Tap {
     fn confirms(&self) -> bool {
         true
     }
+}
+
+/// The changes in the first [`MOST`] of these records. A record may hold none.
+fn accesses_of(records: impl Iterator<Item = [u64; CHANGE_WORDS]>) -> Vec<Access> {
+    let records = records.take(MOST);
+    records.flat_map(|record| accesses(&record)).collect()
 }
 
 /// The changed bytes of a word, one access for each run of neighbouring bytes.
@@ -182,5 +199,29 @@ mod tests {
         assert_eq!(runs(0b0000_0001), [(0x1000, 1)]);
         assert_eq!(runs(0b1000_0110), [(0x1001, 2), (0x1007, 1)]);
         assert_eq!(runs(0), []);
+    }
+
+    /// The program refills the ring while it is read, with records of no changed byte.
+    #[test]
+    fn records_without_changes_do_not_come_for_ever() {
+        assert!(accesses_of(std::iter::repeat([7, 9, 0x1000, 0, 0])).is_empty());
+        let changed = std::iter::repeat([7, 9, 0x1000, 1, 0]);
+        assert_eq!(accesses_of(changed).len(), MOST);
+    }
+
+    #[test]
+    fn lines_are_remembered_up_to_a_number() {
+        let by = |thread, line: usize| accesses(&[line as u64, thread, line as u64 * 64, 1, 0])[0];
+        let mut lines = Lines::default();
+        let mut met = |thread, line| {
+            let access = by(thread, line);
+            lines.second_thread(access.address, &access)
+        };
+        for line in 0..MOST_LINES + 10 {
+            assert_eq!(met(1, line), None);
+        }
+        assert_eq!(met(2, 5), Some(Time(5)));
+        assert_eq!(met(3, 5), None);
+        assert_eq!(met(2, MOST_LINES + 5), None);
     }
 }

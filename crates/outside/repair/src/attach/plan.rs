@@ -171,7 +171,11 @@ fn module(files: &ForeignFiles, mapping: &Mapping, stay: Stay) -> Result<Module>
             || matches!(refused.number, Number::Always(n) if takes_first(n))
             || refused.number == Number::Always(libc::SYS_exit_group as u32)
             || matches!(refused.number, Number::Any | Number::In(_))
-                && at(refused.entry - LOOP).is_some_and(|b| ends_it(&b[..LOOP as usize]));
+                && refused
+                    .entry
+                    .checked_sub(LOOP)
+                    .and_then(at)
+                    .is_some_and(|b| ends_it(&b[..LOOP as usize]));
         if !may_be_left {
             bail!(
                 "a kernel call at {:#x} in {path} can't be led through a hook: {}",

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use std::path::Path;
-use sunder_findings::{Finding, Findings, examples, fingerprint};
+use sunder_findings::{Finding, Findings, Limit, Location, examples, fingerprint};
 use sunder_report::{sarif, sarif_with_root};
 
 fn advised(findings: Vec<Finding>) -> Findings {
@@ -246,11 +246,38 @@ fn hostile_names_make_no_links_and_no_broken_uris() {
     let mut finding = examples::linear_regression();
     finding.object.type_name = Some("[click](https://example.com)\u{1b}[2J".into());
     finding.sites[0].file = Some("/a b\"<>\n\u{202e}.c".into());
-    let log = log(&advised(vec![finding]), None);
+    finding.object.declared = Some(Location {
+        file: "/a.c".into(),
+        line: Some(1),
+    });
+    let mut all = advised(vec![finding]);
+    all.limits.push(Limit::Names(
+        "/bin/l[click](mailto:x@y): its code has no names.".into(),
+    ));
+    let log = log(&all, None);
     assert_valid(&log);
-    let text = log["runs"][0]["results"][0]["message"]["text"]
-        .as_str()
-        .unwrap_or_default();
-    assert!(!text.contains("]("), "{text}");
-    assert!(!text.contains('\u{1b}'));
+    let mut texts = Vec::new();
+    messages(&log, &mut texts);
+    for start in [
+        "[click] (https://example.com)",
+        "/bin/l[click] (mailto:x@y)",
+    ] {
+        assert!(texts.iter().any(|t| t.starts_with(start)), "{texts:#?}");
+    }
+    for text in texts {
+        assert!(!text.contains("]("), "{text}");
+        assert!(!text.contains('\u{1b}'));
+    }
+}
+
+/// The texts of all messages.
+fn messages<'a>(log: &'a Value, found: &mut Vec<&'a str>) {
+    match log {
+        Value::Object(fields) => {
+            found.extend(fields.get("text").and_then(Value::as_str));
+            fields.values().for_each(|v| messages(v, found));
+        }
+        Value::Array(all) => all.iter().for_each(|v| messages(v, found)),
+        _ => {}
+    }
 }
