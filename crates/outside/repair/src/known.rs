@@ -195,7 +195,8 @@ fn uses(line: &Line) -> Vec<(i64, Use)> {
     };
     let words = line.words.iter();
     words
-        .map(|word| {
+        .filter_map(|word| {
+            let offset = from.checked_add(word.offset.into())?;
             let mut used = Use {
                 size: word.size.into(),
                 ..Use::default()
@@ -205,12 +206,12 @@ fn uses(line: &Line) -> Vec<(i64, Use)> {
                     one.id,
                     Count {
                         reads: one.reads,
-                        writes: one.writes + one.updates,
+                        writes: one.writes.saturating_add(one.updates),
                         atomics: one.atomics,
                     },
                 );
             }
-            (from + i64::from(word.offset), used)
+            Some((offset, used))
         })
         .collect()
 }
