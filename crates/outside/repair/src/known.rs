@@ -92,7 +92,9 @@ impl Known {
         let object = self.objects.get(number)?;
         let at = |offset: i64| start.checked_add_signed(offset);
         let first = object.uses.iter().map(|u| u.0).min()?;
-        let last = object.uses.iter().map(|u| u.0 + u.1.size as i64).max()?;
+        let ends = object.uses.iter();
+        let ends = ends.map(|u| u.0.saturating_add_unsigned(u.1.size));
+        let last = ends.max()?;
         Some((at(first)?, at(last)?))
     }
 
@@ -104,6 +106,7 @@ impl Known {
         let mut all: Vec<Use> = Vec::new();
         for (offset, saved) in &object.uses {
             let at = start.checked_add_signed(*offset)?.checked_sub(page)?;
+            at.checked_add(saved.size)?;
             all.push(Use {
                 offset: at,
                 ..saved.clone()
@@ -111,8 +114,7 @@ impl Known {
         }
         // Each set of threads of the saved run is mapped to a set of threads of this run.
         let mut now: HashMap<BTreeSet<u32>, BTreeSet<u32>> = HashMap::new();
-        let overlaps =
-            |a: &Use, b: &Use| a.offset < b.offset + b.size && b.offset < a.offset + a.size;
+        let overlaps = |a: &Use, b: &Use| a.offset < b.end() && b.offset < a.end();
         let mut others = Vec::new();
         for one in seen {
             let saved: Vec<&Use> = all.iter().filter(|u| overlaps(u, one)).collect();
@@ -189,13 +191,16 @@ fn identity(object: &Object, program: Option<&str>) -> Result<Identity, &'static
     }
 }
 
+/// The accesses to each word of a saved line, with its offset in the object. A word whose offset is
+/// no number is left out: nobody wrote it.
 fn uses(line: &Line) -> Vec<(i64, Use)> {
     let Some(from) = line.object_offset else {
         return Vec::new();
     };
     let words = line.words.iter();
     words
-        .map(|word| {
+        .filter_map(|word| {
+            let offset = from.checked_add(word.offset.into())?;
             let mut used = Use {
                 size: word.size.into(),
                 ..Use::default()
@@ -205,12 +210,12 @@ fn uses(line: &Line) -> Vec<(i64, Use)> {
                     one.id,
                     Count {
                         reads: one.reads,
-                        writes: one.writes + one.updates,
+                        writes: one.writes.saturating_add(one.updates),
                         atomics: one.atomics,
                     },
                 );
             }
-            (from + i64::from(word.offset), used)
+            Some((offset, used))
         })
         .collect()
 }
@@ -272,6 +277,45 @@ mod tests {
             .uses((0, START), PAGE, &seen)
             .expect("the run does not contradict the result");
         assert!(all.contains(&used(0x128, &[9])));
+    }
+
+    /// A saved result may be crafted: its numbers are as large as they may be.
+    #[test]
+    fn numbers_that_cannot_be_added_up_are_taken_as_far_as_they_go() {
+        let thread = |id| sunder_findings::ThreadUse {
+            id,
+            reads: u64::MAX,
+            writes: u64::MAX,
+            updates: u64::MAX,
+            atomics: u64::MAX,
+            ..sunder_findings::ThreadUse::default()
+        };
+        let word = |offset| sunder_findings::Word {
+            offset,
+            size: u32::MAX,
+            threads: vec![thread(1), thread(2)],
+            ..sunder_findings::Word::default()
+        };
+        let line = |from| Line {
+            object_offset: Some(from),
+            words: vec![word(0), word(u32::MAX)],
+            ..Line::default()
+        };
+        assert_eq!(uses(&line(i64::MAX)).len(), 1);
+        for (start, page) in [(START, PAGE), (1 << 63, 0)] {
+            for from in [i64::MIN, -1, 0, i64::MAX - 8, i64::MAX] {
+                let mut known = known();
+                known.objects[0].uses = uses(&line(from));
+                known.span((0, start));
+                for seen in [&[][..], &[used(0x110, &[7, 8])]] {
+                    let Some(all) = known.uses((0, start), page, seen) else {
+                        continue;
+                    };
+                    assert!(all.iter().all(|one| one.accesses() > 0));
+                    let _ = sunder_plan::remap::groups(&all, 8);
+                }
+            }
+        }
     }
 
     #[test]

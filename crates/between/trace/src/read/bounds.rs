@@ -31,7 +31,7 @@ const fn kept_for(length: u64) -> u64 {
 pub(super) const BATCH: usize = 1024;
 
 /// The largest number of a thread in the kernel (`PID_MAX_LIMIT`), which is not given to any.
-const KERNEL_THREADS: u32 = 1 << 22;
+pub(super) const KERNEL_THREADS: u32 = 1 << 22;
 
 /// The fewest bytes of an entry: of a stack, its number and how many frames; of a module, its base,
 /// the lengths of its path and build ID, and how many segments.

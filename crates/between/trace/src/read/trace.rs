@@ -1,13 +1,14 @@
 //! An opened trace: what is known of it without reading its events. Used by all readers of events;
 //! it must not know in which orders they are read.
 
+use super::bounds::KERNEL_THREADS;
 use super::guard::{Guard, Guarded};
 use super::index::{Block, Index, ScanError, Summary, read_payload};
 use crate::codec::decode::Decoder;
 use crate::error::TraceError;
 use crate::meta::{Clock, End, Header, Module, PREFIX_BYTES, Progress, State};
 use crate::{MAGIC, VERSION};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,8 @@ pub struct Thread {
     /// The kernel's number; an earlier thread of the trace may have had it, too.
     pub tid: u32,
     /// The number in the thread's accesses, unique in the trace: the kernel's number, plus n times
-    /// 2^22 for the nth later thread with the same one. The kernel gives no number that large.
+    /// 2^22 for the nth later thread with the same one. The kernel gives no number that large. From
+    /// the 1024th later thread on, it is the largest number that no other thread has.
     pub id: ThreadId,
     /// How many events it has, without stamps.
     pub events: u64,
@@ -259,17 +261,26 @@ impl Trace {
     }
 }
 
+/// How many threads with the same number of the kernel are told apart in the upper bits of theirs.
+const TOLD_APART: u32 = u32::MAX / KERNEL_THREADS + 1;
+
 /// Gives each thread its unique number.
 fn name_threads(found: Vec<(u32, Vec<Block>)>) -> Vec<Thread> {
     let mut seen: HashMap<u32, u32> = HashMap::new();
+    let mut taken: HashSet<u32> = HashSet::new();
+    // A thread has an index of 32 bits, so there is a number for each.
+    let mut others = (0..=u32::MAX).rev();
     let mut threads: Vec<Thread> = Vec::new();
     for (index, blocks) in found {
         let tid = blocks.first().map_or(0, |b| b.header.tid);
         let before = seen.entry(tid).or_default();
+        let usual = (*before < TOLD_APART).then(|| tid + *before * KERNEL_THREADS);
+        let usual = usual.filter(|&id| taken.insert(id));
+        let id = usual.or_else(|| others.by_ref().find(|&id| taken.insert(id)));
         threads.push(Thread {
             index,
             tid,
-            id: ThreadId(tid.wrapping_add(*before << 22)),
+            id: ThreadId(id.unwrap_or(tid)),
             events: blocks.iter().map(|b| u64::from(b.header.count)).sum(),
             blocks,
         });

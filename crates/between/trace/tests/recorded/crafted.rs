@@ -1,6 +1,7 @@
 //! Traces whose checksums are right and whose numbers are absurd: each is refused with a sentence
 //! that says which file, where, and what is wrong, or read within its bounds.
 
+use std::collections::HashSet;
 use std::path::Path;
 use sunder_trace::block::{BlockHeader, Kind};
 use sunder_trace::craft::{Crafted, columns, events, repeated};
@@ -89,6 +90,26 @@ fn threads_have_numbers_that_a_kernel_gives() {
     let (crafted, _) = with(0xffff_fff0, 7);
     let (_file, trace) = open(&crafted);
     assert_eq!(count(&trace.unwrap()), 5);
+}
+
+/// The numbers of 1024 threads fill the bits above that of the kernel.
+#[test]
+fn threads_with_one_number_of_the_kernel_are_told_apart_however_many_they_are() {
+    let payload = repeated(READ, 0x1000, 64);
+    let mut crafted = Crafted::new();
+    let most = (1 << 22) - 1;
+    for thread in 1..=3000 {
+        let tid = if thread % 3 == 0 { most } else { 100 };
+        let header = BlockHeader {
+            tid,
+            ..events(thread, 1, payload.len(), (10, 20))
+        };
+        crafted.block(header, &payload);
+    }
+    let (_file, trace) = open(&crafted);
+    let trace = trace.unwrap();
+    let ids: HashSet<_> = trace.threads().iter().map(|thread| thread.id).collect();
+    assert_eq!((trace.threads().len(), ids.len()), (3000, 3000));
 }
 
 /// Some kilobytes that unpack to a hundred times the limit of their memory are not unpacked.

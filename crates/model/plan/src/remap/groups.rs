@@ -161,7 +161,7 @@ impl Use {
     pub fn is_written(&self) -> bool {
         let users = self.users();
         let counts = users.iter().filter_map(|user| self.threads.get(user));
-        let writes: u64 = counts.map(|count| count.writes).sum();
+        let writes = counts.fold(0, |all: u64, count| all.saturating_add(count.writes));
         writes > 0 && (users.len() == 1 || writes.saturating_mul(SELDOM) >= self.accesses())
     }
 
@@ -181,7 +181,7 @@ impl Use {
         let writers = most(writers.filter(|w| w.1 > 0));
         match (writers.first(), writers.len()) {
             (Some(&only), 1) => Role::Of(only),
-            _ if 2 * total.atomics >= total.writes => Role::Locked,
+            _ if total.atomics >= total.writes.div_ceil(2) => Role::Locked,
             _ => Role::Plain,
         }
     }
@@ -225,7 +225,7 @@ pub fn groups(uses: &[Use], most: usize) -> Result<Grouping, Unmoved> {
     for (one, owner) in uses.iter().zip(owners(&uses)) {
         match runs.last_mut() {
             Some(last) if last.is_of(&owner) => last.take_in(one, owner.role),
-            Some(last) if one.offset < last.group.offset + last.group.size => {
+            Some(last) if one.offset < last.group.end() => {
                 return Err(Unmoved::TooMany);
             }
             _ => runs.push(ByteRun {
