@@ -111,6 +111,14 @@ fn ended(what: &str, signal: i32, end: impl Fn(i32, i32)) {
     });
 }
 
+/// Supervisors send their signal to the process that they have started.
+#[test]
+fn an_interrupt_for_sunder_alone_reaches_the_program() {
+    ended("SIGINT to Sunder", libc::SIGINT, |sunder, _| {
+        kill(sunder, libc::SIGINT)
+    });
+}
+
 #[test]
 fn ctrl_c_ends_the_program_and_not_the_report() {
     ended("SIGINT to the group", libc::SIGINT, |sunder, _| {

@@ -23,7 +23,9 @@ const PASSED_ON: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::S
 
 static TARGET: AtomicI32 = AtomicI32::new(0);
 
-extern "C" fn pass_on(signal: i32) {
+type Handler = extern "C" fn(i32, *const libc::siginfo_t, *const libc::c_void);
+
+extern "C" fn pass_on(signal: i32, _: *const libc::siginfo_t, _: *const libc::c_void) {
     let target = TARGET.load(Ordering::Relaxed);
     if target > 0 {
         // SAFETY: `kill` is async-signal-safe and takes two integers.
@@ -31,7 +33,26 @@ extern "C" fn pass_on(signal: i32) {
     }
 }
 
-extern "C" fn stay(_signal: i32) {}
+/// A signal that the terminal sends has reached the program too. One that a process has sent
+/// (`kill -INT`) was meant for the program and has reached only us, unless the sender is of our own
+/// process group: such a sender usually means the whole group.
+extern "C" fn pass_on_alone(
+    signal: i32,
+    info: *const libc::siginfo_t,
+    context: *const libc::c_void,
+) {
+    // SAFETY: the kernel passes valid information to a handler with SA_SIGINFO; signals of processes
+    // have a sender, and `getpgid` is async-signal-safe.
+    let is_for_us_alone = unsafe {
+        let info = &*info;
+        info.si_code <= libc::SI_USER && libc::getpgid(info.si_pid()) != libc::getpgrp()
+    };
+    if is_for_us_alone {
+        pass_on(signal, info, context);
+    }
+}
+
+extern "C" fn stay(_: i32, _: *const libc::siginfo_t, _: *const libc::c_void) {}
 
 /// Makes a write beyond the file size limit (`ulimit -f`) fail with an error, instead of ending
 /// us by a signal. A program that is started gets the disposition with which we were started.
@@ -68,7 +89,8 @@ impl Signals {
     /// From now on signals do not end us.
     pub fn hold_ends(&mut self) {
         for signal in FROM_TERMINAL {
-            self.old.extend(set(signal, stay).map(|o| (signal, o)));
+            self.old
+                .extend(set(signal, pass_on_alone).map(|o| (signal, o)));
         }
         for signal in PASSED_ON {
             self.old.extend(set(signal, pass_on).map(|o| (signal, o)));
@@ -99,7 +121,7 @@ impl Drop for Signals {
 
 /// Sets a handler and returns the previous action. A signal that was ignored (`nohup`) stays
 /// ignored.
-fn set(signal: i32, handler: extern "C" fn(i32)) -> Option<libc::sigaction> {
+fn set(signal: i32, handler: Handler) -> Option<libc::sigaction> {
     // SAFETY: `sigaction` is plain data for which zeroes are valid.
     let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: the null pointer only asks for the action, and `old` is a valid place for it.
@@ -111,7 +133,7 @@ fn set(signal: i32, handler: extern "C" fn(i32)) -> Option<libc::sigaction> {
     // SAFETY: as above.
     let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
     new.sa_sigaction = handler as *const () as usize;
-    new.sa_flags = libc::SA_RESTART;
+    new.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
     // SAFETY: both pointers are to valid actions, and the handlers are async-signal-safe.
     (unsafe { libc::sigaction(signal, &raw const new, std::ptr::null_mut()) } == 0).then_some(old)
 }
