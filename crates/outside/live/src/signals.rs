@@ -34,20 +34,18 @@ extern "C" fn pass_on(signal: i32, _: *const libc::siginfo_t, _: *const libc::c_
 }
 
 /// A signal that the terminal sends has reached the program too. One that a process has sent
-/// (`kill -INT`) was meant for the program and has reached only us, unless the sender is of our own
-/// process group: such a sender usually means the whole group.
-extern "C" fn pass_on_alone(
+/// (`kill -INT`) is meant for the program. If it was sent to the whole process group, the program
+/// gets it twice, like those of [`PASSED_ON`]: that can't be told, and a lost one is worse.
+extern "C" fn pass_on_sent(
     signal: i32,
     info: *const libc::siginfo_t,
     context: *const libc::c_void,
 ) {
     // SAFETY: the kernel passes valid information to a handler with SA_SIGINFO; signals of processes
-    // have a sender, and `getpgid` is async-signal-safe.
-    let is_for_us_alone = unsafe {
-        let info = &*info;
-        info.si_code <= libc::SI_USER && libc::getpgid(info.si_pid()) != libc::getpgrp()
-    };
-    if is_for_us_alone {
+    // have a sender.
+    let (is_sent, sender) = unsafe { ((*info).si_code <= libc::SI_USER, (*info).si_pid()) };
+    // A program that signals its own group has signalled itself.
+    if is_sent && sender != TARGET.load(Ordering::Relaxed) {
         pass_on(signal, info, context);
     }
 }
@@ -90,7 +88,7 @@ impl Signals {
     pub fn hold_ends(&mut self) {
         for signal in FROM_TERMINAL {
             self.old
-                .extend(set(signal, pass_on_alone).map(|o| (signal, o)));
+                .extend(set(signal, pass_on_sent).map(|o| (signal, o)));
         }
         for signal in PASSED_ON {
             self.old.extend(set(signal, pass_on).map(|o| (signal, o)));
