@@ -364,7 +364,8 @@ fn what_a_trace_tells_of_objects_from_a_library_is_apart_under_the_fix() {
             record
                 .args(["trace", "--via", "emulated", "-o"])
                 .arg(&trace);
-            record.arg("--").arg(&program).args([how, "5000"]);
+            // So often that the second thread begins long before the first has ended.
+            record.arg("--").arg(&program).args([how, "50000"]);
             record.assert().success();
             let mut replay = sunder();
             replay.args(["simulate", "--quiet", "-o"]);
