@@ -10,7 +10,7 @@ use crate::meta::{Clock, End, Header, Module, PREFIX_BYTES, Progress, State};
 use crate::{MAGIC, VERSION};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use sunder_access::{CodeAddress, ThreadId, Time};
 
@@ -91,7 +91,12 @@ impl Trace {
             path: path.to_owned(),
             source,
         };
-        let file = File::open(path).map_err(failed)?;
+        // To open a named pipe would wait for somebody who writes to it.
+        let file = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path);
+        let file = file.map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
             return Err(TraceError::NotAFile { path: here() });
