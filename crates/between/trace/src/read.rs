@@ -16,6 +16,7 @@ mod lane;
 mod parallel;
 mod piece;
 mod pieces;
+mod releases;
 mod trace;
 mod waits;
 

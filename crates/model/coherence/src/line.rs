@@ -9,6 +9,7 @@ use crate::history::{History, Words};
 use crate::lookup::Free;
 use crate::observer::{MissKind, Source};
 use crate::places::ReplicaSet;
+use rustc_hash::FxHashMap;
 
 /// The state of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +89,8 @@ pub(crate) const NO_REPLICA: usize = usize::MAX;
 pub(crate) struct Shared<T> {
     /// In the order in which the nodes came, so that indices never change.
     pub(crate) replicas: Vec<Replica<T>>,
-    /// Nodes with their indices, ascending, once there are too many for a linear search.
-    order: Vec<(u32, u32)>,
+    /// The index of each node, once there are too many for a linear search.
+    places: FxHashMap<u32, u32>,
     /// The indices of valid replicas.
     pub(crate) valid: ReplicaSet,
     /// The index of the replica that is exclusive or modified.
@@ -124,7 +125,7 @@ impl<T: Copy> Shared<T> {
     pub(crate) fn new(first: Replica<T>, narrow: bool) -> Self {
         let mut shared = Self {
             replicas: Vec::with_capacity(2),
-            order: Vec::new(),
+            places: FxHashMap::default(),
             valid: ReplicaSet::default(),
             owner: NO_REPLICA,
             forwarder: NO_REPLICA,
@@ -150,8 +151,7 @@ impl<T: Copy> Shared<T> {
         if self.replicas.len() <= LINEAR_SEARCH {
             return self.replicas.iter().position(|r| r.node == node);
         }
-        let found = self.order.binary_search_by_key(&node, |&(node, _)| node);
-        found.ok().map(|index| self.order[index].1 as usize)
+        self.places.get(&node).map(|&place| place as usize)
     }
 
     /// Adds a replica for a node that has none.
@@ -161,11 +161,9 @@ impl<T: Copy> Shared<T> {
         self.replicas.push(replica);
         if place == LINEAR_SEARCH {
             let nodes = self.replicas.iter().map(|replica| replica.node);
-            self.order = nodes.zip(0..).collect();
-            self.order.sort_unstable();
+            self.places = nodes.zip(0..).collect();
         } else if place > LINEAR_SEARCH {
-            let index = self.order.partition_point(|&(other, _)| other < node);
-            self.order.insert(index, (node, place as u32));
+            self.places.insert(node, place as u32);
         }
         place
     }

@@ -1,68 +1,14 @@
 //! Reading and writing a result. A file that is foreign, newer, truncated or damaged gives one
 //! clear sentence, never a panic and never half a result.
 
+mod header;
+
+use crate::error::{FindingsError, LARGEST_FILE};
 use crate::schema::{Findings, SCHEMA, VERSION};
-use serde_json::Value;
+use header::Header;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
-
-/// The largest file that [`Findings::read`] takes, in bytes. Results have some kilobytes for
-/// each finding, so a larger file is something else; and reading a device such as `/dev/zero`
-/// must end.
-pub const LARGEST_FILE: u64 = 256 << 20;
-
-/// The error of reading or writing a result. Each sentence tells what to do next, if there is
-/// something to do.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FindingsError {
-    /// The file could not be opened.
-    #[error("cannot open {}: {source}", path.display())]
-    Open {
-        /// The file's path.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// Reading failed before the end.
-    #[error("cannot read the result: {0}")]
-    Read(#[source] io::Error),
-    /// Writing failed.
-    #[error("cannot write the result: {0}")]
-    Write(#[source] io::Error),
-    /// The file is empty.
-    #[error("the file is empty, so it holds no result")]
-    Empty,
-    /// The file is larger than [`LARGEST_FILE`].
-    #[error(
-        "the file is larger than {} MiB, so it is no sunder result",
-        LARGEST_FILE >> 20
-    )]
-    TooLarge,
-    /// The file ends before the result does.
-    #[error(
-        "the result ends in the middle, at line {line}: the file was cut short; run the detection again"
-    )]
-    Truncated {
-        /// The file's last line, from 1.
-        line: usize,
-    },
-    /// The file is not JSON, or JSON of something else.
-    #[error("the file is no sunder result: {0}")]
-    Foreign(String),
-    /// A newer version of Sunder wrote the file.
-    #[error(
-        "the result has schema version {found}, and this sunder reads up to {VERSION}: update sunder"
-    )]
-    Newer {
-        /// The schema version of the file.
-        found: u64,
-    },
-    /// The file claims to be a result, but is not one.
-    #[error("the result is damaged: {0}")]
-    Damaged(String),
-}
+use std::path::Path;
 
 impl Findings {
     /// Reads the result in the file at `path`.
@@ -98,9 +44,9 @@ impl Findings {
         if text.iter().all(u8::is_ascii_whitespace) {
             return Err(FindingsError::Empty);
         }
-        let value: Value = serde_json::from_slice(text).map_err(|e| not_json(text, &e))?;
-        check_header(&value)?;
-        serde_json::from_value(value).map_err(|e| FindingsError::Damaged(e.to_string()))
+        let header: Header = serde_json::from_slice(text).map_err(|e| not_json(text, &e))?;
+        header.check()?;
+        serde_json::from_slice(text).map_err(|e| FindingsError::Damaged(e.to_string()))
     }
 
     /// Writes the result as indented JSON with a newline at the end.
@@ -165,32 +111,14 @@ fn not_json(text: &[u8], error: &serde_json::Error) -> FindingsError {
         .iter()
         .find(|b| !b.is_ascii_whitespace())
         .is_some_and(|&b| b == b'{');
-    if error.is_eof() && opens_an_object {
+    // A number that is cut in its middle is reported as one that is wrong.
+    let ends_in_a_number = matches!(text.last(), Some(b'.' | b'e' | b'E' | b'+' | b'-'));
+    let lines = text.iter().filter(|&&b| b == b'\n').count() + 1;
+    let is_cut = error.is_eof() || error.line() == lines && ends_in_a_number;
+    if is_cut && opens_an_object {
         FindingsError::Truncated { line: error.line() }
     } else {
         FindingsError::Foreign(format!("it is not JSON ({error})"))
-    }
-}
-
-/// Checks schema and version before anything else: a newer result may have any other form.
-fn check_header(value: &Value) -> Result<(), FindingsError> {
-    let Some(schema) = value.get("schema").and_then(Value::as_str) else {
-        return Err(FindingsError::Foreign(
-            "it is JSON without \"schema\"".to_owned(),
-        ));
-    };
-    if schema != SCHEMA {
-        let shown: String = schema.chars().take(40).collect();
-        return Err(FindingsError::Foreign(format!(
-            "its \"schema\" is {shown:?}, not {SCHEMA:?}"
-        )));
-    }
-    match value.get("version").and_then(Value::as_u64) {
-        Some(version) if version == u64::from(VERSION) => Ok(()),
-        Some(found) if found > u64::from(VERSION) => Err(FindingsError::Newer { found }),
-        _ => Err(FindingsError::Damaged(
-            "its \"version\" is no version of the schema".to_owned(),
-        )),
     }
 }
 
@@ -200,7 +128,7 @@ fn check_header(value: &Value) -> Result<(), FindingsError> {
 pub fn json_schema() -> String {
     let mut schema = schemars::schema_for!(Findings);
     let name = format!("{SCHEMA}-{VERSION}.json");
-    schema.insert("$id".to_owned(), Value::String(name));
+    schema.insert("$id".to_owned(), serde_json::Value::String(name));
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text
@@ -229,7 +157,7 @@ mod tests {
     fn every_cut_is_noticed() {
         let text = examples::report().to_json().expect("it can be written");
         // The closing brace and the newline end a complete result.
-        for cut in (1..text.len() - 2).step_by(97).chain([text.len() - 2]) {
+        for cut in (1..text.len() - 2).step_by(37).chain([text.len() - 2]) {
             let Some(head) = text.get(..cut) else {
                 continue; // inside a character
             };
@@ -246,6 +174,9 @@ mod tests {
             ("\u{7f}ELF\u{2}\u{1}", "not JSON"),
             ("[1, 2", "not JSON"),
             ("[]", "without \"schema\""),
+            ("null", "without \"schema\""),
+            ("{\"schema\": {\"a\": [1]}}", "without \"schema\""),
+            ("{\"schema\": 3, \"version\": 1}", "without \"schema\""),
             ("3", "without \"schema\""),
             ("{\"runs\": []}", "without \"schema\""),
             (
@@ -258,6 +189,10 @@ mod tests {
             ),
             (
                 "{\"schema\": \"sunder-findings\", \"version\": 0}",
+                "no version of the schema",
+            ),
+            (
+                "{\"schema\": \"sunder-findings\", \"version\": [1]}",
                 "no version of the schema",
             ),
             (
@@ -286,7 +221,7 @@ mod tests {
             let long = "x".repeat(1000);
             for bad in ["", "55e3", "0x", "0x+1", "\u{1b}[2J</script>\n", &long] {
                 let mut value = good.clone();
-                *value.pointer_mut(place).expect("it is there") = Value::from(bad);
+                *value.pointer_mut(place).expect("it is there") = serde_json::Value::from(bad);
                 let said = error(&value.to_string());
                 assert!(said.contains("damaged: "), "{place} {bad:?}: {said}");
                 assert!(said.contains("is no address"), "{place} {bad:?}: {said}");
@@ -294,7 +229,7 @@ mod tests {
                 assert!(!said.contains(|c: char| c.is_control()), "{said:?}");
             }
             let mut value = good.clone();
-            *value.pointer_mut(place).expect("it is there") = Value::from(16);
+            *value.pointer_mut(place).expect("it is there") = serde_json::Value::from(16);
             assert!(error(&value.to_string()).contains("damaged: "), "{place}");
         }
     }

@@ -9,6 +9,7 @@
 
 mod address;
 mod comparison;
+mod error;
 #[cfg(feature = "examples")]
 pub mod examples;
 mod file;
@@ -23,9 +24,9 @@ mod simulation;
 mod subject;
 
 pub use comparison::{Change, Comparison, Measure, NOISE_FACTOR, NOISE_PERCENT, compare};
+pub use error::{FindingsError, LARGEST_FILE};
 #[cfg(feature = "schema")]
 pub use file::json_schema;
-pub use file::{FindingsError, LARGEST_FILE};
 pub use fingerprint::fingerprint;
 pub use limit::Limit;
 pub use ranking::{DEFAULT_THRESHOLD_PERCENT, Standing, rank};

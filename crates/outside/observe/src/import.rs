@@ -7,10 +7,12 @@
 //! and never half a result that looks whole.
 
 mod attribute;
+mod bounds;
 mod checks;
 mod container;
 mod error;
 mod source;
+mod unpack;
 
 pub use error::{ImportError, RECORD_MEMORY, RECORD_SAMPLES};
 
@@ -68,8 +70,12 @@ pub fn import(path: &Path, mut sink: impl FnMut(Event)) -> Result<Imported, Impo
         let (attr, time) = (record.attr, record.time);
         let record = record.record();
         if record.kind == kernel::PERF_RECORD_SAMPLE {
-            importer.sample(attr, &record);
+            if let Some(event) = importer.sample(attr, &record) {
+                container.count(&event)?;
+                (importer.sink)(event);
+            }
         } else if let Ok(Some(event)) = event_of(&record, time, &mut inodes) {
+            container.count(&event)?;
             importer.other(event);
         }
     }
@@ -120,16 +126,17 @@ struct Importer<'a, S> {
 }
 
 impl<S: FnMut(Event)> Importer<'_, S> {
-    fn sample(&mut self, attr: usize, record: &Record<'_>) {
+    /// The event of a sample, which is counted here and not delivered; `None` if it is of no use.
+    fn sample(&mut self, attr: usize, record: &Record<'_>) -> Option<Event> {
         let Some(attr) = self.attrs.get(attr) else {
             self.imported.skipped += 1;
-            return;
+            return None;
         };
         let wanted = use_of(&attr.layout);
         if let SampleUse::Nothing(missing) = wanted {
             self.imported.unusable += 1;
             self.missing.get_or_insert(missing);
-            return;
+            return None;
         }
         let event = attr
             .layout
@@ -143,7 +150,7 @@ impl<S: FnMut(Event)> Importer<'_, S> {
             });
         let Some((process, time, event)) = event else {
             self.imported.skipped += 1;
-            return;
+            return None;
         };
         match event {
             Event::Sample(_) => self.imported.samples += 1,
@@ -152,7 +159,7 @@ impl<S: FnMut(Event)> Importer<'_, S> {
         *self.imported.processes.entry(process).or_default() += 1;
         let (first, last) = self.span.unwrap_or((time.0, time.0));
         self.span = Some((first.min(time.0), last.max(time.0)));
-        (self.sink)(event);
+        Some(event)
     }
 
     /// A sample that has the fields of a memory event but no data address, as `perf record -d`

@@ -12,9 +12,13 @@ pub fn is_common(mapping: &Mapping) -> bool {
 /// Whether a process with these mappings has memory in common with others that is written at
 /// all: every process maps some read-only tables of the C library.
 pub fn has_common_memory(mappings: &Mappings) -> bool {
+    mappings.iter().any(makes_common)
+}
+
+/// Whether the mapping is memory in common with others that is written, by this process or as a
+/// rule by another.
+pub fn makes_common(mapping: &Mapping) -> bool {
     const MADE_FOR_IT: [&str; 4] = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
-    mappings
-        .iter()
-        .filter(|m| is_common(m))
-        .any(|m| m.write || MADE_FOR_IT.iter().any(|prefix| m.path.starts_with(prefix)))
+    let made = || MADE_FOR_IT.iter().any(|p| mapping.path.starts_with(p));
+    is_common(mapping) && (mapping.write || made())
 }

@@ -5,7 +5,7 @@
 //! the target could notice.
 
 use crate::blocks::{FreedBlock, HeapBlocks, OwnerChange};
-use crate::common_memory::has_common_memory;
+use crate::common_memory::{has_common_memory, makes_common};
 use crate::files::TargetFiles;
 use crate::heap::{Heap, SegmentBlocks};
 use crate::pointers;
@@ -52,6 +52,7 @@ pub struct Process {
     /// Thread pointers that were found in memory, because no runtime reports them.
     pointers: Vec<ThreadPointer>,
     mappings: Mappings,
+    /// Whether one of them is or was common memory that is written.
     common_memory: bool,
     /// The records of the runtime in a live process.
     heap: Option<Rc<Heap>>,
@@ -190,8 +191,8 @@ impl Process {
 
     /// Adds a mapping.
     pub fn map(&mut self, mapping: Mapping) {
+        self.common_memory |= makes_common(&mapping);
         self.mappings.insert(mapping);
-        self.common_memory = has_common_memory(&self.mappings);
     }
 
     /// Replaces the mappings by those that were read anew.

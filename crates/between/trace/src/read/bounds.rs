@@ -3,7 +3,9 @@
 //! trace is opened; it reads no event and repairs nothing: a file that breaks a bound is refused
 //! with one sentence.
 //!
-//! Reading takes at most [`memory_for`] bytes, whatever the file says. What callers make of the
+//! Reading takes at most [`memory_for`] bytes, whatever the file says; in the parallel order, some ten
+//! bytes more for each release of an object, however few bytes of the file stand for these. Only the
+//! guard bounds that. What callers make of the
 //! events (lines of a simulated machine, blocks of a heap) is theirs; [`super::Guard`] lets them end
 //! the reading.
 

@@ -10,7 +10,7 @@ use crate::meta::{Clock, End, Header, Module, PREFIX_BYTES, Progress, State};
 use crate::{MAGIC, VERSION};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use sunder_access::{CodeAddress, ThreadId, Time};
 
@@ -86,7 +86,12 @@ impl Trace {
     /// # Errors
     /// If the file is no trace, or not of a version that can be read. A damaged trace opens.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
-        let file = File::open(path).map_err(|source| TraceError::File {
+        // To open a named pipe would wait for somebody who writes to it.
+        let file = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path);
+        let file = file.map_err(|source| TraceError::File {
             path: path.to_owned(),
             source,
         })?;

@@ -6,9 +6,10 @@ use super::barriers::{Passage, rounds};
 use super::event::{Event, What};
 use super::filter::{Filter, Kinds};
 use super::lane::each_event;
+use super::releases::{Queues, Releases, Scope, Source};
 use super::trace::Trace;
 use crate::slot::Sync;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use sunder_access::Time;
 
 /// Kinds of events that order threads.
@@ -23,8 +24,15 @@ pub(super) struct Waits {
     /// Threads that can go on, in the order of their turns: their clocks ascend, and differ by one
     /// unit at most.
     pub(super) ready: VecDeque<usize>,
-    /// Threads that wait for releases of others.
-    waiting: Vec<usize>,
+    /// Threads that wait for releases of others: the recorded ticks of their next events, the number
+    /// of the wait, and the thread.
+    waiting: BTreeSet<(u64, u64, usize)>,
+    /// The number of waits so far.
+    waits: u64,
+    /// What has still to be released, and which thread waits for what.
+    queues: Queues,
+    /// The latest clock of the threads that wait or have ended.
+    latest: u64,
     /// A thread that goes on although the release that it waits for is missing.
     unblocked: Option<usize>,
     /// The clock's value at the latest release of each object. The fields below: at the latest
@@ -42,25 +50,14 @@ pub(super) struct Waiter {
     pub(super) clock: u64,
     /// The next event, if it is no access.
     pub(super) next: Option<Event>,
-    /// The releases that it will make, without its end.
+    /// The releases that it will make, and its end.
     releases: Releases,
-    /// The recorded ticks of its end, if that is still to come.
-    end: Option<u64>,
+    /// The number of its present wait.
+    wait: u64,
     /// The ends, in recorded ticks, of the barrier rounds that it still has to leave.
     rounds: VecDeque<u64>,
     /// Its number in the trace.
     index: u32,
-}
-
-/// The object that an event releases or acquires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
-    /// The object with this address.
-    Object(u64),
-    /// Unknown: any object.
-    Unknown,
-    /// The start of a created thread.
-    Creation,
 }
 
 /// The effect of an event on the order of threads.
@@ -104,47 +101,6 @@ impl Role {
     }
 }
 
-/// The releases that a thread will make, by recorded ticks, ascending.
-#[derive(Debug, Default)]
-struct Releases {
-    /// All releases; filled only if an event of the trace waits for all.
-    all: VecDeque<u64>,
-    unknown: VecDeque<u64>,
-    creations: VecDeque<u64>,
-    objects: HashMap<u64, VecDeque<u64>>,
-}
-
-impl Releases {
-    fn queue(&mut self, scope: Scope) -> &mut VecDeque<u64> {
-        match scope {
-            Scope::Object(object) => self.objects.entry(object).or_default(),
-            Scope::Unknown => &mut self.unknown,
-            Scope::Creation => &mut self.creations,
-        }
-    }
-
-    fn push(&mut self, scope: Scope, ticks: u64) {
-        self.all.push_back(ticks);
-        self.queue(scope).push_back(ticks);
-    }
-
-    /// Removes the first release of this scope, which has been given.
-    fn pop(&mut self, scope: Scope) {
-        self.all.pop_front();
-        self.queue(scope).pop_front();
-    }
-
-    /// The first release that an acquire of `scope` may wait for.
-    fn first(&self, scope: Scope) -> Option<u64> {
-        let of = match scope {
-            Scope::Object(object) => self.objects.get(&object).and_then(VecDeque::front),
-            Scope::Unknown => self.all.front(),
-            Scope::Creation => return self.creations.front().copied(),
-        };
-        of.into_iter().chain(self.unknown.front()).min().copied()
-    }
-}
-
 /// Whether the event is a thread's leaving of a barrier.
 const fn is_departure(event: &Event) -> bool {
     matches!(
@@ -185,7 +141,6 @@ impl Waits {
                 continue;
             }
             let mut releases = Releases::default();
-            let mut end = None;
             each_event(trace, place, ORDER, |event| {
                 if !filter.is_near(&event.what) {
                     return;
@@ -194,7 +149,7 @@ impl Waits {
                 match Role::of(&event.what) {
                     Role::Releases(scope) => releases.push(scope, event.ticks),
                     Role::Acquires(Scope::Unknown) => waits_for_all = true,
-                    Role::Ends => end = Some(event.ticks),
+                    Role::Ends => releases.end = Some(event.ticks),
                     _ => {}
                 }
             });
@@ -202,7 +157,7 @@ impl Waits {
                 clock: 0,
                 next: None,
                 releases,
-                end,
+                wait: 0,
                 rounds: VecDeque::new(),
                 index: thread.index,
             });
@@ -213,14 +168,21 @@ impl Waits {
         }
         if !waits_for_all {
             for thread in &mut threads {
-                thread.releases.all = VecDeque::new();
+                thread.releases.forget_all();
             }
+        }
+        let mut queues = Queues::default();
+        for (number, thread) in threads.iter().enumerate() {
+            queues.add(number, &thread.releases);
         }
         Self {
             start: Time::default(),
             ready: (0..threads.len()).collect(),
             threads,
-            waiting: Vec::new(),
+            waiting: BTreeSet::new(),
+            waits: 0,
+            queues,
+            latest: 0,
             unblocked: None,
             released: HashMap::new(),
             released_any: 0,
@@ -229,36 +191,34 @@ impl Waits {
         }
     }
 
-    /// The recorded time of the first release that must come before the next event of thread
-    /// `number`, whose role this is, and that has not been given yet; `None` if the event waits for
-    /// nothing.
-    fn awaited(&self, number: usize, role: Role) -> Option<u64> {
-        if matches!(role, Role::Releases(_) | Role::Ends | Role::Neither) {
-            return None;
+    /// The releases that an event with this role waits for.
+    fn sources(&self, role: Role) -> [Option<Source>; 2] {
+        match role {
+            Role::Starts(parent) => [self.place(parent).map(Source::Creations), None],
+            Role::Acquires(Scope::Object(object)) => {
+                [Some(Source::Object(object)), Some(Source::Unknown)]
+            }
+            Role::Acquires(_) => [Some(Source::All), Some(Source::Unknown)],
+            Role::Joins => [Some(Source::Ends), None],
+            Role::Releases(_) | Role::Ends | Role::Neither => [None, None],
         }
-        let of = |thread: &Waiter| match role {
-            Role::Starts(parent) if thread.index != parent => None,
-            Role::Starts(_) => thread.releases.first(Scope::Creation),
-            Role::Acquires(scope) => thread.releases.first(scope),
-            Role::Joins => thread.end,
-            Role::Releases(_) | Role::Ends | Role::Neither => None,
-        };
-        let others = self
-            .threads
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| *i != number);
-        others.filter_map(|(_, thread)| of(thread)).min()
     }
 
-    /// Whether `event`, the next of thread `number`, must wait.
-    fn must_wait(&self, number: usize, event: &Event) -> bool {
-        let at = match self.threads[number].rounds.front() {
+    /// The number here of the thread with this number in the trace.
+    fn place(&self, index: u32) -> Option<usize> {
+        let found = self.threads.binary_search_by_key(&index, |t| t.index);
+        found.ok()
+    }
+
+    /// The releases that `event`, the next of thread `number`, must wait for, and until which tick.
+    fn awaited(&self, number: usize, event: &Event) -> Option<(Source, u64)> {
+        let until = match self.threads[number].rounds.front() {
             Some(&end) if is_departure(event) => end,
             _ => event.ticks,
         };
-        let awaited = self.awaited(number, Role::of(&event.what));
-        awaited.is_some_and(|awaited| awaited < at)
+        let sources = self.sources(Role::of(&event.what));
+        let awaited = self.queues.awaited(sources, number, until);
+        awaited.map(|source| (source, until))
     }
 
     /// Advances the clock of thread `number` by the time for which its next event, of this role, has
@@ -266,8 +226,8 @@ impl Waits {
     fn catch_up(&mut self, number: usize, role: Role) {
         let since = match role {
             Role::Starts(parent) => {
-                let creator = self.threads.iter().find(|s| s.index == parent);
-                creator.map_or(0, |s| s.clock)
+                let creator = self.place(parent);
+                creator.map_or(0, |creator| self.threads[creator].clock)
             }
             Role::Acquires(Scope::Object(object)) => {
                 let of_it = self.released.get(&object).copied().unwrap_or(0);
@@ -280,23 +240,27 @@ impl Waits {
         self.threads[number].clock = self.threads[number].clock.max(since);
     }
 
-    /// The recorded time of the next event of thread `number`.
-    fn recorded(&self, number: usize) -> u64 {
-        self.threads[number].next.map_or(0, |event| event.ticks)
-    }
-
-    /// Queues the waiting threads whose releases have all been given.
+    /// Queues the waiting threads whose releases have all been given, in the order of their events.
     fn wake(&mut self) {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        waiting.sort_by_key(|&number| self.recorded(number));
-        for number in waiting {
-            match self.threads[number].next {
-                Some(event) if self.must_wait(number, &event) => self.waiting.push(number),
-                Some(event) => {
-                    self.catch_up(number, Role::of(&event.what));
-                    self.queue(number);
+        let mut woken = BTreeSet::new();
+        while let Some((number, until)) = self.queues.freed() {
+            let Some(event) = self.threads[number].next else {
+                continue;
+            };
+            let sources = self.sources(Role::of(&event.what));
+            match self.queues.awaited(sources, number, until) {
+                Some(source) => self.queues.wait(source, number, until),
+                None => {
+                    woken.insert((event.ticks, self.threads[number].wait, number));
                 }
-                None => {}
+            }
+        }
+        for entry in woken {
+            self.waiting.remove(&entry);
+            let number = entry.2;
+            if let Some(event) = self.threads[number].next {
+                self.catch_up(number, Role::of(&event.what));
+                self.queue(number);
             }
         }
     }
@@ -320,11 +284,9 @@ impl Waits {
         }
         // All threads wait: releases are missing, with damaged blocks. The thread with the earliest
         // event goes on.
-        let places = 0..self.waiting.len();
-        let first = places.min_by_key(|&place| self.recorded(self.waiting[place]))?;
-        let number = self.waiting.swap_remove(first);
-        let latest = self.threads.iter().map(|s| s.clock).max();
-        self.threads[number].clock = latest.unwrap_or(0);
+        let (_, _, number) = self.waiting.pop_first()?;
+        self.queues.leave(number);
+        self.threads[number].clock = self.latest;
         self.unblocked = Some(number);
         Some(number)
     }
@@ -335,8 +297,13 @@ impl Waits {
     #[inline(never)]
     pub(super) fn deliver(&mut self, number: usize, event: &mut Event) -> bool {
         let unblocked = self.unblocked.take() == Some(number);
-        if !unblocked && self.must_wait(number, event) {
-            self.waiting.push(number);
+        if !unblocked && let Some((source, until)) = self.awaited(number, event) {
+            self.queues.wait(source, number, until);
+            self.waits += 1;
+            let thread = &mut self.threads[number];
+            thread.wait = self.waits;
+            self.waiting.insert((event.ticks, self.waits, number));
+            self.latest = self.latest.max(thread.clock);
             return false;
         }
         let role = Role::of(&event.what);
@@ -349,7 +316,7 @@ impl Waits {
         }
         match role {
             Role::Releases(scope) => {
-                thread.releases.pop(scope);
+                self.queues.released(number, &mut thread.releases, scope);
                 self.released_any = self.released_any.max(clock);
                 let of_it = match scope {
                     Scope::Object(object) => self.released.entry(object).or_default(),
@@ -377,8 +344,10 @@ impl Waits {
     #[cold]
     pub(super) fn finish(&mut self, number: usize) {
         // Its releases that are missing with damaged blocks will never come.
-        self.threads[number].releases = Releases::default();
-        self.threads[number].end = None;
+        let thread = &mut self.threads[number];
+        let missing = std::mem::take(&mut thread.releases);
+        self.latest = self.latest.max(thread.clock);
+        self.queues.remove(number, &missing);
         self.wake();
     }
 }

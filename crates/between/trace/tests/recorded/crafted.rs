@@ -6,7 +6,7 @@ use std::path::Path;
 use sunder_trace::block::{BlockHeader, Kind};
 use sunder_trace::craft::{Crafted, columns, events, repeated};
 use sunder_trace::read::{Filter, Kinds, Piece, Trace};
-use sunder_trace::slot::{Key, tag};
+use sunder_trace::slot::{Key, Sync, tag};
 use sunder_trace::{SLOTS, TraceError};
 
 const READ: Key = Key::new(tag::READ, 8, 0x400);
@@ -175,6 +175,39 @@ fn a_threads_time_never_goes_back() {
         }
     }
     assert_eq!(seen, 700);
+}
+
+/// Both take about a second; with a look at all threads for each event, more than a minute.
+#[test]
+fn tens_of_thousands_of_threads_are_read_in_the_parallel_order() {
+    let began = std::time::Instant::now();
+    let mut waiting = Crafted::new();
+    let mut accessing = Crafted::new();
+    for thread in 1..=30_000 {
+        let code = [Sync::MutexLock, Sync::MutexUnlock, Sync::BarrierLeft][thread as usize % 3];
+        let payload = repeated(Key::new(tag::SYNC, code as u8, 0), 0x1000, 0);
+        let times = (thread.into(), u64::from(thread) + 50);
+        waiting.block(events(thread, 20, payload.len(), times), &payload);
+        let payload = repeated(READ, 0x1000, 0);
+        // One access each before the end of a thread.
+        let times = (10, 20);
+        accessing.block(events(thread, 2, payload.len(), times), &payload);
+    }
+    for (crafted, wanted) in [(&waiting, 600_000), (&accessing, 60_000)] {
+        let (_file, trace) = open(crafted);
+        let trace = trace.unwrap();
+        let mut found = 0;
+        let mut pieces = trace.pieces_in_parallel(Kinds::ALL);
+        while let Some(piece) = pieces.next() {
+            found += match piece {
+                Piece::Accesses(turns) => turns.lanes() * turns.rounds(),
+                Piece::Event(_) => 1,
+            };
+        }
+        assert_eq!(found, wanted);
+    }
+    let took = began.elapsed();
+    assert!(took.as_secs() < 30, "{took:?}");
 }
 
 #[test]

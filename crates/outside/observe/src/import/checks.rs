@@ -2,11 +2,14 @@
 //! Format: `tools/perf/Documentation/perf.data-file-format.txt` of the kernel.
 
 use super::attribute::EventAttr;
+use super::bounds::Bounds;
 use super::error::ImportError;
 use super::source::{FILE_HEADER, Source};
+use super::unpack::{COMPRESSED, COMPRESSED2, Unpacked};
 use crate::perf_event::{Fields, kernel};
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Bytes of the header of a recording that was written to a pipe.
@@ -48,19 +51,31 @@ fn number(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
+/// A file that was checked: the bytes to read, the events that they describe, and the memory that
+/// they take.
+pub(super) type Checked = (Source, Vec<EventAttr>, Bounds);
+
 /// Checks a file before it is read.
 pub(super) struct Checker<'a> {
     pub path: &'a Path,
 }
 
 impl Checker<'_> {
-    /// Opens the file and checks all of it: the bytes to read, and the events that they describe.
-    pub(super) fn open(&self) -> Result<(Source, Vec<EventAttr>), ImportError> {
+    /// Opens the file and checks all of it.
+    pub(super) fn open(&self) -> Result<Checked, ImportError> {
         let path = self.path;
-        let mut file = File::open(path).map_err(|error| self.unreadable(error))?;
+        // To open a named pipe would wait for somebody who writes to it.
+        let file = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path);
+        let mut file = file.map_err(|error| self.unreadable(error))?;
         let metadata = file.metadata().map_err(|error| self.unreadable(error))?;
         if metadata.is_dir() {
             return Err(ImportError::Folder(path.into()));
+        }
+        if !metadata.is_file() {
+            return Err(ImportError::NotAFile(path.into()));
         }
         let mut start = [0; PIPE_HEADER];
         let read = read_up_to(&mut file, &mut start).map_err(|error| self.unreadable(error))?;
@@ -80,7 +95,7 @@ impl Checker<'_> {
         }
     }
 
-    fn damaged(&self, what: impl Into<String>) -> ImportError {
+    pub(super) fn damaged(&self, what: impl Into<String>) -> ImportError {
         ImportError::Damaged {
             path: self.path.into(),
             what: what.into(),
@@ -138,7 +153,7 @@ impl Checker<'_> {
     }
 
     /// A file in the usual layout.
-    fn check_file(&self, file: File, length: u64) -> Result<(Source, Vec<EventAttr>), ImportError> {
+    fn check_file(&self, file: File, length: u64) -> Result<Checked, ImportError> {
         let mut file = BufReader::new(file);
         let mut header = [0; FILE_HEADER];
         self.read_at(&mut file, 0, &mut header, length)?;
@@ -155,7 +170,8 @@ impl Checker<'_> {
         self.check_section(attrs, length)?;
         self.check_features(&mut file, &header, data, length)?;
         let attributes = self.check_attributes(&mut file, attrs, attr_size, length)?;
-        self.check_records(&mut file, data, length)?;
+        let mut bounds = Bounds::new(length);
+        self.check_records(&mut file, data, length, &mut bounds)?;
 
         // The reader gets a header without features, and with the attributes in the place of the
         // old event types. Only in this layout does it look outside of features for the numbers
@@ -170,7 +186,7 @@ impl Checker<'_> {
             position: 0,
             file,
         };
-        Ok((source, attributes))
+        Ok((source, attributes, bounds))
     }
 
     fn read_at(
@@ -279,8 +295,10 @@ impl Checker<'_> {
         file: &mut BufReader<File>,
         data: Section,
         length: u64,
+        bounds: &mut Bounds,
     ) -> Result<(), ImportError> {
         let end = data.offset + data.size;
+        let mut unpacked = None;
         let mut at = data.offset;
         file.seek(SeekFrom::Start(at))
             .map_err(|error| self.unreadable(error))?;
@@ -294,6 +312,15 @@ impl Checker<'_> {
             file.read_exact(&mut header[..ahead])
                 .map_err(|_| self.truncated(end, length))?;
             let size = self.record_size(&header, end - at)?;
+            let kind = number(&header, 0) as u32;
+            if matches!(kind, COMPRESSED | COMPRESSED2) {
+                let mut record = vec![0; size as usize];
+                self.read_at(file, at, &mut record, length)?;
+                let body = &record[RECORD_HEADER as usize..];
+                self.check_compressed(&mut unpacked, (at, kind), body, bounds)?;
+                at += size;
+                continue;
+            }
             let step = i64::try_from(size)
                 .map_err(|_| self.damaged("a record is larger than any file"))?;
             file.seek_relative(step - ahead as i64)
@@ -301,6 +328,19 @@ impl Checker<'_> {
             at += size;
         }
         Ok(())
+    }
+
+    /// Counts what is in the compressed record at byte `at`.
+    fn check_compressed(
+        &self,
+        unpacked: &mut Option<Unpacked>,
+        (at, kind): (u64, u32),
+        body: &[u8],
+        bounds: &mut Bounds,
+    ) -> Result<(), ImportError> {
+        let unpacked = unpacked.get_or_insert_with(Unpacked::new);
+        let checked = unpacked.check(kind, body, bounds);
+        checked.map_err(|what| self.damaged(format!("at byte {at}, {what}")))
     }
 
     /// The size of a record with all bytes that belong to it. `header` are its first 16 bytes, or
@@ -323,13 +363,15 @@ impl Checker<'_> {
     }
 
     /// A recording of `perf record -o -`: records throughout, with attributes among them.
-    fn check_pipe(&self, mut file: File) -> Result<(Source, Vec<EventAttr>), ImportError> {
+    fn check_pipe(&self, mut file: File) -> Result<Checked, ImportError> {
         let mut bytes = Vec::new();
         file.rewind()
             .and_then(|()| file.read_to_end(&mut bytes))
             .map_err(|error| self.unreadable(error))?;
         let length = bytes.len() as u64;
         let mut attributes = Vec::new();
+        let mut bounds = Bounds::new(length);
+        let mut unpacked = None;
         let (mut first, mut rest) = (bytes[..PIPE_HEADER.min(bytes.len())].to_vec(), Vec::new());
         let mut at = PIPE_HEADER;
         while at < bytes.len() {
@@ -355,6 +397,10 @@ impl Checker<'_> {
                 }
                 HEADER_FEATURE => self.check_pipe_feature(body)?,
                 HEADER_TRACING_DATA | AUXTRACE => {}
+                COMPRESSED | COMPRESSED2 => {
+                    self.check_compressed(&mut unpacked, (at as u64, kind), body, &mut bounds)?;
+                    rest.extend_from_slice(record);
+                }
                 _ => rest.extend_from_slice(record),
             }
             at += size as usize;
@@ -363,7 +409,7 @@ impl Checker<'_> {
             return Err(self.damaged("it describes no events"));
         }
         first.append(&mut rest);
-        Ok((Source::Pipe(Cursor::new(first)), attributes))
+        Ok((Source::Pipe(Cursor::new(first)), attributes, bounds))
     }
 
     fn check_pipe_feature(&self, body: &[u8]) -> Result<(), ImportError> {

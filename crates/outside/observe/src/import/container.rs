@@ -5,9 +5,11 @@
 //! has the whole file checked first, and hides the parts that are not needed.
 
 use super::attribute::EventAttr;
+use super::bounds::Bounds;
 use super::checks::Checker;
 use super::error::ImportError;
 use super::source::Source;
+use crate::Event;
 use crate::perf_event::Record;
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 use std::path::{Path, PathBuf};
@@ -41,13 +43,14 @@ pub(super) struct Container {
     path: PathBuf,
     reader: PerfFileReader<Source>,
     attributes: Vec<EventAttr>,
+    bounds: Bounds,
 }
 
 impl Container {
     /// Opens and checks a recording.
     pub(super) fn open(path: &Path) -> Result<Self, ImportError> {
         let checker = Checker { path };
-        let (source, attributes) = checker.open()?;
+        let (source, attributes, bounds) = checker.open()?;
         let reader = match source {
             Source::File { .. } => PerfFileReader::parse_file(source),
             Source::Pipe(_) => PerfFileReader::parse_pipe(source),
@@ -56,12 +59,22 @@ impl Container {
             path: path.into(),
             reader: reader.map_err(|error| checker.unreadable_by_reader(error))?,
             attributes,
+            bounds,
         })
     }
 
     /// The events, in the order of [`Recorded::attr`].
     pub(super) fn attributes(&self) -> &[EventAttr] {
         &self.attributes
+    }
+
+    /// Counts the memory that an event takes.
+    ///
+    /// # Errors
+    /// If the events so far take more than a file of this size may.
+    pub(super) fn count(&mut self, event: &Event) -> Result<(), ImportError> {
+        let counted = self.bounds.event(event);
+        counted.map_err(|what| Checker { path: &self.path }.damaged(what))
     }
 
     /// The next record of the kernel, by time; `None` at the end.

@@ -28,6 +28,9 @@ pub enum ImportError {
          record without it", .0.display()
     )]
     Folder(PathBuf),
+    /// A pipe or a device. The file is read twice, and such a one may have no end.
+    #[error("{} is no regular file; save the recording in a file first", .0.display())]
+    NotAFile(PathBuf),
     /// The file is no recording of perf.
     #[error("{} is not a perf.data file", .0.display())]
     Foreign(PathBuf),

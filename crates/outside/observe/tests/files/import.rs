@@ -336,6 +336,116 @@ fn no_allocation_follows_from_a_size_in_the_file() {
     assert_eq!(imported.accesses, 2);
 }
 
+/// 12,000 bytes that unpack to 64 MiB of the smallest records of the kernel: a gigabyte of lists.
+#[test]
+fn compressed_records_do_not_unpack_to_more_than_a_multiple_of_the_file() {
+    let name = record(COMM, MISC_USER, &words(&[TASK]));
+    let compressed = |count: usize| {
+        let mut recording = memory_recording();
+        recording.records.extend(packed(&name.repeat(count)));
+        recording
+    };
+    let small = compressed(1000);
+    for bytes in [small.file(), small.pipe()] {
+        let (imported, events) = read(&bytes).unwrap();
+        assert_eq!((imported.accesses, events.len()), (2, 1002));
+    }
+    let large = compressed(4 << 20);
+    for bytes in [large.file(), large.pipe()] {
+        let said = read(&bytes).err().unwrap().to_string();
+        assert!(said.contains("/perf.data is damaged: at byte"), "{said}");
+        assert!(
+            said.contains("its compressed records take more than"),
+            "{said}"
+        );
+        assert!(!said.contains('\n'), "{said}");
+    }
+}
+
+#[test]
+fn damaged_compressed_records_are_refused_where_they_are() {
+    let name = record(COMM, MISC_USER, &words(&[TASK]));
+    let short = [name.clone(), vec![0; 16]].concat();
+    let cases = [
+        (record(81, 0, b"no such frame"), "cannot be unpacked"),
+        (
+            record(83, 0, &words(&[1 << 40, 0])),
+            "shorter than its data",
+        ),
+        (record(83, 0, &[1; 4]), "shorter than its data"),
+        (packed(&short), "shorter than its header"),
+    ];
+    for (bytes, words) in cases {
+        let mut recording = memory_recording();
+        recording.records.extend(bytes);
+        for bytes in [recording.file(), recording.pipe()] {
+            let said = read(&bytes).err().unwrap().to_string();
+            assert!(said.contains("at byte") && said.contains(words), "{said}");
+        }
+    }
+}
+
+/// A record of 24 bytes makes a process, of which some kilobytes are kept; a fork copies the mappings
+/// of its parent.
+#[test]
+fn processes_and_mappings_take_no_more_than_a_multiple_of_the_file() {
+    let mut many = memory_recording();
+    for id in 1..100_000 {
+        let name = [words(&[id | id << 32, 0x78]), trailer(0)].concat();
+        many.add(COMM, MISC_USER, &name);
+    }
+    let said = read(&many.file()).err().unwrap().to_string();
+    assert!(said.contains("its processes take more than"), "{said}");
+
+    let mut forks = memory_recording();
+    for at in 1..2000 {
+        let body = [words(&[TASK, at << 12, 1 << 12, 0, 0x66]), trailer(0)].concat();
+        forks.add(MMAP, MISC_USER, &body);
+    }
+    for id in 10..1000u64 {
+        let body = [words(&[id | 7 << 32, id | 7 << 32, 0]), trailer(0)].concat();
+        forks.add(FORK, 0, &body);
+    }
+    let said = read(&forks.pipe()).err().unwrap().to_string();
+    assert!(said.contains("the mappings of its processes"), "{said}");
+}
+
+/// As a shell does that starts a thousand programs: each process begins with its parent's mappings
+/// and leaves them behind.
+#[test]
+fn processes_that_execute_programs_do_not_add_up() {
+    let mut recording = memory_recording();
+    for at in 1..500 {
+        let body = [words(&[TASK, at << 12, 1 << 12, 0, 0x66]), trailer(0)].concat();
+        recording.add(MMAP, MISC_USER, &body);
+    }
+    for id in 10..3000u64 {
+        let body = [words(&[id | 7 << 32, id | 7 << 32, 0]), trailer(0)].concat();
+        recording.add(FORK, 0, &body);
+        let name = [words(&[id | id << 32, 0x78]), trailer(0)].concat();
+        recording.add(COMM, MISC_USER | MISC_COMM_EXEC, &name);
+    }
+    assert_eq!(read(&recording.file()).unwrap().0.accesses, 2);
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
+    for path in [&pipe, Path::new("/dev/zero")] {
+        let error = read_file(path).err().unwrap();
+        assert!(matches!(error, ImportError::NotAFile(_)), "{error}");
+    }
+}
+
+/// A compressed record of these bytes.
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut to = vec![0; zstd_safe::compress_bound(bytes.len())];
+    let length = zstd_safe::compress(&mut to[..], bytes, 3).unwrap();
+    record(81, 0, &to[..length])
+}
+
 mod damage {
     use super::*;
     use proptest::prelude::*;

@@ -18,6 +18,9 @@ pub(super) struct InParallel<'t> {
     lanes: Vec<Lane<'t>>,
     /// The parts of the piece that was given last.
     parts: Vec<Part>,
+    /// How many threads have their turn before one that comes to another event or to its end: until
+    /// then there is no round of all.
+    singles: usize,
 }
 
 impl<'t> InParallel<'t> {
@@ -46,6 +49,7 @@ impl<'t> InParallel<'t> {
             waits,
             lanes,
             parts: Vec::new(),
+            singles: 0,
         }
     }
 
@@ -63,11 +67,14 @@ impl<'t> InParallel<'t> {
         }
         self.parts.clear();
         loop {
-            let rounds = self.rounds();
-            if rounds > 0 {
-                self.take_rounds(rounds);
-                return Some(self.piece(rounds));
+            if self.singles == 0 {
+                let rounds = self.rounds();
+                if rounds > 0 {
+                    self.take_rounds(rounds);
+                    return Some(self.piece(rounds));
+                }
             }
+            self.singles = self.singles.saturating_sub(1);
             let number = self.waits.turn()?;
             if let Some(event) = self.waits.threads[number].next {
                 if let Some(event) = self.event(number, event) {
@@ -81,14 +88,26 @@ impl<'t> InParallel<'t> {
     }
 
     /// How many rounds all threads that can go on make before one of them comes to another event or
-    /// to its end.
-    fn rounds(&self) -> usize {
-        let accesses = |&number: &usize| match self.waits.threads[number].next {
-            Some(_) => 0,
-            None => self.lanes[number].accesses_before_end(),
-        };
-        let least = self.waits.ready.iter().map(accesses).min();
-        least.unwrap_or(0)
+    /// to its end. If one of them is there already, the threads before it have one access each, and
+    /// their turns need no count of all again.
+    fn rounds(&mut self) -> usize {
+        let mut least = usize::MAX;
+        for (place, &number) in self.waits.ready.iter().enumerate() {
+            let accesses = match self.waits.threads[number].next {
+                Some(_) => 0,
+                None => self.lanes[number].accesses_before_end(),
+            };
+            if accesses == 0 {
+                self.singles = place + 1;
+                return 0;
+            }
+            least = least.min(accesses);
+        }
+        if self.waits.ready.is_empty() {
+            0
+        } else {
+            least
+        }
     }
 
     fn take_rounds(&mut self, rounds: usize) {

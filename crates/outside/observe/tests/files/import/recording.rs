@@ -21,6 +21,8 @@ pub(super) const MEMORY: u64 = IP | TID | TIME | ADDR | PERIOD | WEIGHT | DATA_S
 
 pub(super) const MISC_USER: u16 = 2;
 pub(super) const MISC_KERNEL: u16 = 1;
+/// A name that comes from an `exec`.
+pub(super) const MISC_COMM_EXEC: u16 = 1 << 13;
 
 pub(super) const MMAP: u32 = 1;
 pub(super) const LOST: u32 = 2;
