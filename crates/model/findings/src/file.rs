@@ -3,7 +3,9 @@
 
 mod header;
 
-use crate::schema::{Findings, SCHEMA, VERSION};
+#[cfg(feature = "schema")]
+use crate::schema::SCHEMA;
+use crate::schema::{Findings, VERSION};
 use header::Header;
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -18,7 +18,7 @@ pub struct Pieces<'t>(Order<'t>);
 #[derive(Debug)]
 enum Order<'t> {
     Recorded(Recorded<'t>),
-    Parallel(InParallel<'t>),
+    Parallel(Box<InParallel<'t>>),
 }
 
 impl<'t> Pieces<'t> {
@@ -34,7 +34,7 @@ impl<'t> Pieces<'t> {
             kinds,
             ..Filter::default()
         };
-        Self(Order::Parallel(InParallel::new(trace, filter)))
+        Self(Order::Parallel(Box::new(InParallel::new(trace, filter))))
     }
 
     /// The next piece; `None` at the end.
