@@ -29,4 +29,12 @@ impl<'a> Input<'a> {
         }
         u64::from_le_bytes(whole)
     }
+
+    /// A number of `bytes` bytes; if all their bits are set, the number of `more` bytes after them.
+    pub fn extended(&mut self, bytes: usize, more: usize) -> u64 {
+        match self.number(bytes) {
+            all if all == (1 << (8 * bytes)) - 1 => self.number(more),
+            number => number,
+        }
+    }
 }

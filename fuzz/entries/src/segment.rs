@@ -4,6 +4,8 @@
 use crate::input::Input;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use sunder_access::Address;
 use sunder_wire::layout;
 use sunder_wire::{Segment, SegmentOptions};
@@ -27,7 +29,8 @@ const REGIONS: [usize; 12] = [
 /// The shadow of the first chunk that may be used.
 const SHADOW: usize = layout::SHADOW + layout::CHUNK_BYTES;
 
-/// Writes arbitrary bytes into all parts of a segment and reads everything from it.
+/// Writes arbitrary bytes into all parts of a segment and reads everything from it: when they are
+/// written, and while they are written again and again.
 ///
 /// # Panics
 /// If no segment can be made: nothing would be tested.
@@ -37,19 +40,49 @@ pub fn segment(bytes: &[u8]) {
     let file = file.expect("our own segment");
     let mut input = Input(bytes);
     let mut last = 0;
+    let mut writes = Vec::new();
     while !input.is_empty() {
         let region = REGIONS.get(input.byte() as usize % (REGIONS.len() + 1));
         let base = *region.unwrap_or(&SHADOW);
         let offset = input.number(2) as usize;
         let length = input.byte() as usize;
-        let piece = input.take(length);
-        file.write_all_at(piece, (base + offset * 8) as u64)
-            .expect("space in the segment");
+        writes.push((input.take(length), (base + offset * 8) as u64));
         last = offset as u64 * 32;
     }
+    let write = || {
+        for (piece, at) in &writes {
+            file.write_all_at(piece, *at).expect("space in the segment");
+        }
+    };
+    write();
     // The first reading empties the rings.
     read(&segment, last);
     read(&segment, 0);
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                write();
+            }
+        });
+        // A reading that panics must not leave the other thread at work.
+        let _end = Ends(&ended);
+        for _ in 0..READINGS {
+            read(&segment, last);
+        }
+    });
+}
+
+/// How often a segment is read while it is written.
+const READINGS: usize = 4;
+
+/// Ends the thread that writes.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn read(segment: &Segment, address: u64) {

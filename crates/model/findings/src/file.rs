@@ -45,7 +45,7 @@ impl Findings {
             return Err(FindingsError::Empty);
         }
         let header: Header = serde_json::from_slice(text).map_err(|e| not_json(text, &e))?;
-        header.check()?;
+        check_header(&header)?;
         serde_json::from_slice(text).map_err(|e| FindingsError::Damaged(e.to_string()))
     }
 
@@ -119,6 +119,28 @@ fn not_json(text: &[u8], error: &serde_json::Error) -> FindingsError {
         FindingsError::Truncated { line: error.line() }
     } else {
         FindingsError::Foreign(format!("it is not JSON ({error})"))
+    }
+}
+
+/// Checks schema and version before anything else: a newer result may have any other form.
+fn check_header(header: &Header) -> Result<(), FindingsError> {
+    let Some(schema) = &header.schema else {
+        return Err(FindingsError::Foreign(
+            "it is JSON without \"schema\"".to_owned(),
+        ));
+    };
+    if schema != SCHEMA {
+        let shown: String = schema.chars().take(40).collect();
+        return Err(FindingsError::Foreign(format!(
+            "its \"schema\" is {shown:?}, not {SCHEMA:?}"
+        )));
+    }
+    match header.version {
+        Some(version) if version == u64::from(VERSION) => Ok(()),
+        Some(found) if found > u64::from(VERSION) => Err(FindingsError::Newer { found }),
+        _ => Err(FindingsError::Damaged(
+            "its \"version\" is no version of the schema".to_owned(),
+        )),
     }
 }
 

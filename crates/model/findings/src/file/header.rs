@@ -2,40 +2,14 @@
 //! read before anything else, because a newer result may have any other form. All else is passed
 //! over and not kept: in memory, a number of one digit would take seventy times its size.
 
-use crate::error::FindingsError;
-use crate::schema::{SCHEMA, VERSION};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
 /// Schema and version of any JSON; none where they are missing or of another type.
 #[derive(Debug, Default)]
 pub(super) struct Header {
-    schema: Option<String>,
-    version: Option<u64>,
-}
-
-impl Header {
-    /// Checks that the file is a result of this version.
-    pub(super) fn check(&self) -> Result<(), FindingsError> {
-        let Some(schema) = &self.schema else {
-            return Err(FindingsError::Foreign(
-                "it is JSON without \"schema\"".to_owned(),
-            ));
-        };
-        if schema != SCHEMA {
-            let shown: String = schema.chars().take(40).collect();
-            return Err(FindingsError::Foreign(format!(
-                "its \"schema\" is {shown:?}, not {SCHEMA:?}"
-            )));
-        }
-        match self.version {
-            Some(version) if version == u64::from(VERSION) => Ok(()),
-            Some(found) if found > u64::from(VERSION) => Err(FindingsError::Newer { found }),
-            _ => Err(FindingsError::Damaged(
-                "its \"version\" is no version of the schema".to_owned(),
-            )),
-        }
-    }
+    pub(super) schema: Option<String>,
+    pub(super) version: Option<u64>,
 }
 
 impl<'de> Deserialize<'de> for Header {
