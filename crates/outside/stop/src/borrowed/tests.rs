@@ -345,6 +345,26 @@ extern "C" fn late(shared: &Shared) -> u64 {
     42
 }
 
+/// Starts a target that computes and, once it does, a borrower, which exits with what `borrow`
+/// returns; the numbers of both.
+fn computing(shared: &Shared, borrow: impl FnOnce(i32) -> i32) -> (i32, i32) {
+    // SAFETY: as in `survives`; the target computes, so it needs no descriptor.
+    unsafe {
+        let target = libc::fork();
+        if target == 0 {
+            live(Does::Computes, shared, -1);
+        }
+        while shared.ready.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let borrower = libc::fork();
+        if borrower == 0 {
+            libc::_exit(borrow(target));
+        }
+        (target, borrower)
+    }
+}
+
 /// What happens to the whole process while its thread is borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meanwhile {
@@ -398,21 +418,9 @@ fn a_process_that_is_stopped_while_its_thread_is_borrowed_stops() {
         Meanwhile::Continued,
     ] {
         let shared = shared();
-        // SAFETY: as in `survives`; the target computes, so it needs no descriptor.
-        let (target, borrower) = unsafe {
-            let target = libc::fork();
-            if target == 0 {
-                live(Does::Computes, shared, -1);
-            }
-            while shared.ready.load(Ordering::SeqCst) == 0 {
-                std::thread::yield_now();
-            }
-            let borrower = libc::fork();
-            if borrower == 0 {
-                libc::_exit(i32::from(lend(target, shared, meanwhile).is_none()));
-            }
-            (target, borrower)
-        };
+        let (target, borrower) = computing(shared, |target| {
+            i32::from(lend(target, shared, meanwhile).is_none())
+        });
         let status = ended(borrower);
         let killed = libc::WIFSIGNALED(status) && meanwhile == Meanwhile::StoppedAndLeft;
         assert!(killed || status == 0, "{meanwhile:?}: {status:#x}");
@@ -493,25 +501,13 @@ fn borrowed_thread_that_misses_the_deadline_resumes_by_itself() {
         return;
     }
     let shared = shared();
-    // SAFETY: as in `survives`; the target computes, so it needs no descriptor.
-    let (target, borrower) = unsafe {
-        let target = libc::fork();
-        if target == 0 {
-            live(Does::Computes, shared, -1);
+    let (target, borrower) = computing(shared, |target| {
+        let lost = lose(target, shared);
+        if let Err(why) = lost {
+            println!("{why}");
         }
-        while shared.ready.load(Ordering::SeqCst) == 0 {
-            std::thread::yield_now();
-        }
-        let borrower = libc::fork();
-        if borrower == 0 {
-            let lost = lose(target, shared);
-            if let Err(why) = lost {
-                println!("{why}");
-            }
-            libc::_exit(i32::from(lost.is_err()));
-        }
-        (target, borrower)
-    };
+        i32::from(lost.is_err())
+    });
     let status = ended(borrower);
     shared.end.store(1, Ordering::SeqCst);
     let targets = ended(target);
