@@ -89,8 +89,11 @@ impl Destination {
 
 /// The folder that a file is in or is to be in, and its name there, after all links.
 fn place(path: &Path) -> std::io::Result<(File, OsString)> {
-    // A link that leads nowhere yet is not followed: the report replaces it.
-    let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    // A link may lead to a file that is to be made.
+    if let Ok(to) = whole.read_link() {
+        whole = whole.parent().unwrap_or_else(|| Path::new("")).join(to);
+    }
     let folder = match whole.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
@@ -224,6 +227,10 @@ mod tests {
         let destination = Destination::new(&path).expect("it can be written");
         destination.write("new").expect("it can be written");
         assert_eq!(std::fs::read_to_string(&real).expect("readable"), "new");
+        std::fs::remove_file(&real).expect("ours");
+        let destination = Destination::new(&path).expect("it can be written");
+        destination.write("newer").expect("it can be made");
+        assert_eq!(std::fs::read_to_string(&real).expect("readable"), "newer");
         assert!(path.is_symlink());
     }
 
