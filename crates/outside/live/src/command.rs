@@ -24,11 +24,11 @@ use sunder_access::ProcessId;
 use sunder_findings as findings;
 use sunder_findings::{Findings, Limit};
 use sunder_guests::MemoryFile;
+use sunder_observe::ObserveError;
 use sunder_observe::launch::{Child, Launch, Prepared};
 use sunder_observe::machine::{self, Machine};
 use sunder_observe::monotonic_now;
 use sunder_observe::perf::FirstEvent;
-use sunder_observe::{ObserveError, proc};
 use sunder_pipeline::{
     Follow, Observed, Session, Wanted, childrens_cpu_seconds, judge_config, own_cpu_seconds,
     show_machine,
@@ -287,7 +287,6 @@ fn watch_to_the_end(
 ) -> Result<Ended, ObserveError> {
     let pidfd = pidfd(child.pid());
     let mut executed = Executed::by(child.pid());
-    let mut children = false;
     loop {
         executed.look();
         let until = remedy.patience().map(|patience| live.elapsed() + patience);
@@ -298,9 +297,6 @@ fn watch_to_the_end(
         // Perf's rings report the end when the last thread has ended; the process can be waited
         // for a moment later.
         let over = over || wait_end(&pidfd, Duration::ZERO);
-        if (over || pidfd.is_none()) && !live.makes_processes() {
-            children |= proc::has_waited_for_children(child.pid());
-        }
         let mut exit = remedy.collect(child)?;
         while over && exit.is_none() {
             thread::sleep(Duration::from_micros(200));
@@ -308,10 +304,12 @@ fn watch_to_the_end(
         }
         if let Some(exit) = exit {
             live.finish();
+            let children = child.had_children() || sunder_stop::had_children(child.pid());
             return Ok(Ended {
                 exit,
                 executed,
-                children,
+                // The observer's own processes would be counted as children of the program's.
+                children: children && !live.makes_processes(),
             });
         }
     }

@@ -11,9 +11,12 @@ mod child;
 mod inherited;
 
 use crate::ObserveError;
+use crate::proc::has_waited_for_children;
 use child::{Plan, run_child};
-use rustix::io::retry_on_intr;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, waitid, waitpid,
+};
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -210,6 +213,7 @@ impl Prepared {
         let mut child = Child {
             pid: self.pid,
             status: None,
+            had_children: false,
         };
         let Some(Waiting { go, failure }) = self.waiting.take() else {
             return Ok(child);
@@ -247,6 +251,7 @@ impl Drop for Prepared {
             let mut child = Child {
                 pid: self.pid,
                 status: None,
+                had_children: false,
             };
             let _ = child.wait();
         }
@@ -259,6 +264,7 @@ impl Drop for Prepared {
 pub struct Child {
     pid: ProcessId,
     status: Option<ExitStatus>,
+    had_children: bool,
 }
 
 impl Child {
@@ -272,7 +278,7 @@ impl Child {
     /// # Errors
     /// If the child has been reaped elsewhere in this process.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, ObserveError> {
-        self.collect(WaitOptions::NOHANG)
+        self.collect(WaitIdOptions::NOHANG)
     }
 
     /// Waits until it has ended.
@@ -281,29 +287,40 @@ impl Child {
     /// If the child has been reaped elsewhere in this process.
     pub fn wait(&mut self) -> Result<ExitStatus, ObserveError> {
         loop {
-            if let Some(status) = self.collect(WaitOptions::empty())? {
+            if let Some(status) = self.collect(WaitIdOptions::empty())? {
                 return Ok(status);
             }
         }
     }
 
-    fn collect(&mut self, options: WaitOptions) -> Result<Option<ExitStatus>, ObserveError> {
+    /// Whether it has waited for child processes of its own. Only known once it has ended and was
+    /// reaped here.
+    pub const fn had_children(&self) -> bool {
+        self.had_children
+    }
+
+    fn collect(&mut self, nohang: WaitIdOptions) -> Result<Option<ExitStatus>, ObserveError> {
         if self.status.is_some() {
             return Ok(self.status);
         }
+        let unknown = |error: Errno| ObserveError::System {
+            doing: "wait for the program",
+            source: error.into(),
+        };
         // The number of a forked child is never 0, so this is no wait for any child.
-        let pid = Pid::from_raw(self.pid.0 as i32);
-        match retry_on_intr(|| waitpid(pid, options)) {
-            Ok(None) => Ok(None),
-            Ok(Some((_, status))) => {
-                self.status = Some(ExitStatus::from_raw(status.as_raw()));
-                Ok(self.status)
-            }
-            Err(error) => Err(ObserveError::System {
-                doing: "wait for the program",
-                source: error.into(),
-            }),
+        let Some(pid) = Pid::from_raw(self.pid.0 as i32) else {
+            return Err(unknown(Errno::CHILD));
+        };
+        // First without reaping it: nothing can be read of a process that was reaped.
+        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | nohang;
+        let ended = retry_on_intr(|| waitid(WaitId::Pid(pid), ended)).map_err(unknown)?;
+        if !ended.is_some_and(|what| what.exited() || what.killed() || what.dumped()) {
+            return Ok(None);
         }
+        self.had_children = has_waited_for_children(self.pid);
+        let reaped = retry_on_intr(|| waitpid(Some(pid), WaitOptions::NOHANG)).map_err(unknown)?;
+        self.status = reaped.map(|(_, status)| ExitStatus::from_raw(status.as_raw()));
+        Ok(self.status)
     }
 }
 

@@ -162,3 +162,17 @@ fn inheritable_descriptors() -> usize {
     })
     .count()
 }
+
+/// Whether a program started others is read before it is reaped, at whatever moment it ends.
+#[test]
+fn whether_a_program_had_children_is_known_once_it_was_reaped() {
+    let _alone = alone();
+    for (script, had_children) in [("/bin/true; true", true), ("true", false)] {
+        for _ in 0..20 {
+            let prepared = Launch::new("sh").arguments(["-c", script]).prepare();
+            let mut child = prepared.unwrap().go().unwrap();
+            while child.try_wait().unwrap().is_none() {}
+            assert_eq!(child.had_children(), had_children, "{script}");
+        }
+    }
+}

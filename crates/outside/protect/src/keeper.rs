@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, Time};
-use sunder_observe::{monotonic_now, proc};
+use sunder_observe::monotonic_now;
 use sunder_stop::{Stop, Stopped};
 use sunder_wire::isolation::{
     CODES, CONTROL_BYTES, Control, RANGES, REGISTERS, SLOTS, Slot, THREAD_AREA, THREAD_AREAS_AT,
@@ -123,8 +123,6 @@ pub struct Keeper {
     /// How many times the process executed another program that has the library.
     pub programs: u32,
     exit: Option<i32>,
-    /// The program has ended and had waited for child processes. Workers count too.
-    pub had_children: bool,
     /// When to check again whether the process still executes the same program.
     next_image: Instant,
     next_conversion: Option<Instant>,
@@ -167,7 +165,6 @@ impl Keeper {
             is_elsewhere: false,
             programs: 0,
             exit: None,
-            had_children: false,
             next_image: Instant::now(),
             next_conversion: None,
             missed: 0,
@@ -254,7 +251,6 @@ impl Keeper {
     /// The program's wait status if it has ended; reaps it then.
     pub fn exit(&mut self) -> Option<i32> {
         if self.exit.is_none() {
-            self.had_children |= has_ended_with_children(self.process);
             self.exit = sunder_stop::sweep(self.process);
         }
         self.exit
@@ -531,19 +527,6 @@ fn length_of(slot: &Slot) -> u64 {
 
 fn averaged(before: f64, new: u64) -> f64 {
     ALPHA * before + (1.0 - ALPHA) * new as f64
-}
-
-/// Whether the process has ended and had waited for children. Does not reap it.
-fn has_ended_with_children(process: i32) -> bool {
-    let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: `siginfo_t` is plain data, for which zeroes are valid, and is a valid place for the
-    // answer.
-    let ended = unsafe {
-        let mut ended: libc::siginfo_t = std::mem::zeroed();
-        libc::waitid(libc::P_PID, process as libc::id_t, &raw mut ended, how) == 0
-            && ended.si_pid() == process
-    };
-    ended && proc::has_waited_for_children(ProcessId(process.unsigned_abs()))
 }
 
 #[cfg(test)]

@@ -47,10 +47,7 @@ pub fn run(options: &Options, targets: Targets) -> Result<Outcome> {
     let (exit, others) = (done.exit(), done.left_children_out());
     let (left_out, isolated) = (&protector.chooser.left_out, &protector.chooser.isolated);
     Ok(match &protector.keeper {
-        Some(keeper) => {
-            let others = Some(others || keeper.had_children);
-            outcome(keeper, left_out, Some(isolated), others, exit)
-        }
+        Some(keeper) => outcome(keeper, left_out, Some(isolated), Some(others), exit),
         None => Outcome::nothing(exit),
     })
 }

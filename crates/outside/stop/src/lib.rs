@@ -18,5 +18,5 @@ mod world;
 pub use awake::stay_awake;
 pub use borrowed::{Borrowed, Gate, STUB};
 pub use stands::{stands, top_of};
-pub use thread::{Collector, Stop, Stopped, sweep, wait};
+pub use thread::{Collector, Stop, Stopped, had_children, sweep, wait};
 pub use world::{Memory, StopError, World, exit, may_trace, set_mask};

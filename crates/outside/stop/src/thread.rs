@@ -8,7 +8,7 @@ mod pending;
 
 use super::waits::{WaitEnd, Waits, Words};
 use pending::has_fault;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -330,6 +330,14 @@ thread_local! {
     /// Threads that are still attached to us: asked to stop and not stopped yet, killed while
     /// stopped and not reaped yet, or stopped because a request to let them go has failed.
     static LEFT: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
+    /// The last process that was reaped by this thread of ours, if it had waited for children.
+    static HAD_CHILDREN: Cell<Option<i32>> = const { Cell::new(None) };
+}
+
+/// Whether `process` has ended, was reaped by [`sweep`] on this thread of ours, and had waited for
+/// child processes of its own.
+pub fn had_children(process: ProcessId) -> bool {
+    HAD_CHILDREN.get() == Some(process.0 as i32)
 }
 
 /// Detaches threads that have stopped too late or could not be detached before, and reaps those that
@@ -347,6 +355,17 @@ pub fn sweep(process: i32) -> Option<i32> {
         // Before the wait: a stop that is seen here and not reported by the wait was reported
         // before.
         let stopped = ours && is_stopped(thread, process);
+        if thread == process {
+            // Nothing can be read of a process once it was reaped.
+            let seen = look(thread, libc::WNOWAIT);
+            if seen.is_some_and(is_end) {
+                let had = proc::has_waited_for_children(ProcessId(process.unsigned_abs()));
+                HAD_CHILDREN.set(had.then_some(process));
+            } else if seen.is_none() && !ours {
+                // It may end right now. The next sweep reaps it.
+                continue;
+            }
+        }
         let mut status = 0;
         // SAFETY: `status` is a valid place for the status.
         let done = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) };
@@ -477,22 +496,27 @@ impl Drop for Collector {
 /// Reaps a thread if it has ended. `waitid` reports stops too, whatever it is asked for, and a stop
 /// must be left to our other thread; so this looks first, with `WNOWAIT`.
 fn collect_end(thread: i32) {
-    let wait = |options: i32| {
-        // SAFETY: `siginfo_t` is plain data, for which zeroes are valid, and is a valid place for
-        // the answer.
-        unsafe {
-            let mut info: libc::siginfo_t = std::mem::zeroed();
-            let options = options | libc::WEXITED | libc::WNOHANG | libc::__WALL;
-            let number = thread as libc::id_t;
-            (libc::waitid(libc::P_PID, number, &raw mut info, options) == 0
-                && info.si_pid() == thread)
-                .then_some(info.si_code)
-        }
-    };
-    let ends = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
-    if wait(libc::WNOWAIT).is_some_and(|code| ends.contains(&code)) && wait(0).is_some() {
+    if look(thread, libc::WNOWAIT).is_some_and(is_end) && look(thread, 0).is_some() {
         gone(thread);
     }
+}
+
+/// What there is to wait for of a thread, without waiting: a `CLD_` constant.
+fn look(thread: i32, options: i32) -> Option<i32> {
+    let options = options | libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: `siginfo_t` is plain data, for which zeroes are valid, and is a valid place for the
+    // answer.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let number = thread as libc::id_t;
+        (libc::waitid(libc::P_PID, number, &raw mut info, options) == 0 && info.si_pid() == thread)
+            .then_some(info.si_code)
+    }
+}
+
+/// Whether a `CLD_` constant tells of an end.
+fn is_end(code: i32) -> bool {
+    [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED].contains(&code)
 }
 
 /// For tests in which a tracing process is killed while it holds stopped threads.

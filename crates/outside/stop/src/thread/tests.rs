@@ -4,6 +4,7 @@
 use super::{LEFT, Stop, Stopped, mortal};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+use sunder_access::ProcessId;
 
 /// Waits in the kernel; whether the wait ended as it does without stops. `None` if the kernel has
 /// no such call.
@@ -329,5 +330,24 @@ fn ends_in_its_time(name: &str, wait: Wait) {
             return;
         }
         assert_eq!(status, 0, "{name}");
+    }
+}
+
+/// Whether a program started others is read before it is reaped, at whatever moment it ends.
+#[test]
+fn whether_a_process_had_children_is_known_once_it_was_swept() {
+    let _alone = mortal::ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for (script, had_children) in [("/bin/true; true", true), ("true", false)] {
+        for _ in 0..20 {
+            let mut child = std::process::Command::new("sh")
+                .args(["-c", script])
+                .spawn()
+                .expect("a shell");
+            let process = child.id() as i32;
+            while super::sweep(process).is_none() {}
+            assert!(child.wait().is_err(), "it was reaped");
+            let had = super::had_children(ProcessId(child.id()));
+            assert_eq!(had, had_children, "{script}");
+        }
     }
 }
