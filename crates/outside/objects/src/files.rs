@@ -15,6 +15,14 @@ pub trait Files: Debug + Send + Sync {
     /// If there is none, or it may not be read.
     fn open(&self, path: &Path) -> io::Result<File>;
 
+    /// Opens a source file by the name that debug information has for it, which may be relative.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    fn open_source(&self, name: &Path) -> io::Result<File> {
+        self.open(name)
+    }
+
     /// The first names in a folder, `most` at most: whoever made it may have put millions there.
     ///
     /// # Errors

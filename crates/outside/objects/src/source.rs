@@ -25,7 +25,7 @@ impl Names {
     }
 
     fn source(&self, path: &Path) -> Option<String> {
-        let file = self.options.files.open(path).ok()?;
+        let file = self.options.files.open_source(path).ok()?;
         let mut text = String::new();
         file.take(LARGEST + 1).read_to_string(&mut text).ok()?;
         (text.len() as u64 <= LARGEST).then_some(text)

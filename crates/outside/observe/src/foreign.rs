@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sunder_access::{Mapping, ProcessId};
 
@@ -36,6 +36,9 @@ const MOST_RIGHTS: usize = 8;
 pub struct ForeignFiles {
     /// Its root folder, unless that is ours.
     root: Option<Arc<OwnedFd>>,
+    /// Its working folder when it was looked at first, as a path below its root folder. `None` if
+    /// that is not known: the kernel gives paths below our root folder.
+    working: Option<PathBuf>,
     /// Whether they are opened with our own rights.
     are_ours: bool,
     known: Mutex<Known>,
@@ -64,8 +67,11 @@ impl ForeignFiles {
         let shares_mounts = || shares(process.as_ref()?, "mnt");
         // The same folder may have other file systems mounted below it.
         let same = of(&theirs) == of(&ours) && shares_mounts().is_some();
+        let link = || readlinkat(process.as_ref()?, "cwd", Vec::new()).ok();
+        let working = link().filter(|_| same);
         let files = Self {
             root: theirs.filter(|_| !same).map(Arc::new),
+            working: working.map(|path| OsStr::from_bytes(path.as_bytes()).into()),
             are_ours: false,
             known: Mutex::new(Known {
                 folder: process,
@@ -80,6 +86,7 @@ impl ForeignFiles {
     pub fn of_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut all = all.into_iter().peekable();
         let root = all.peek().and_then(|first| first.root.clone());
+        let working = all.peek().and_then(|first| first.working.clone());
         let mut known = Known::default();
         for each in all {
             for seen in &each.notice_rights().rights {
@@ -90,6 +97,7 @@ impl ForeignFiles {
         }
         Self {
             root,
+            working,
             are_ours: false,
             known: Mutex::new(known),
         }
@@ -110,6 +118,7 @@ impl ForeignFiles {
     pub fn ours() -> Self {
         Self {
             root: None,
+            working: None,
             are_ours: true,
             known: Mutex::new(Known {
                 folder: None,
@@ -153,6 +162,21 @@ impl ForeignFiles {
     /// If the process could not open it, or it is no regular file that is stored.
     pub fn open(&self, path: &Path) -> io::Result<File> {
         self.with_its_rights(|reach| reopen(&self.find(path, reach)?))
+    }
+
+    /// Opens a source file by the name that debug information has for it. Build tools that want equal
+    /// results everywhere write names relative to the folder of the build, some of them below
+    /// `/proc/self/cwd`; such a program is started there to be debugged. So these are looked up in the
+    /// working folder that the process had at first.
+    ///
+    /// # Errors
+    /// As [`Self::open`], or if the name is relative and that folder is not known.
+    pub fn open_source(&self, name: &Path) -> io::Result<File> {
+        let relative = name.strip_prefix("/proc/self/cwd").unwrap_or(name);
+        match &self.working {
+            Some(working) if relative.is_relative() => self.open(&working.join(relative)),
+            _ => self.open(name),
+        }
     }
 
     /// The first names in a folder of the process, `most` at most, with `.` and `..`.

@@ -26,6 +26,10 @@ impl sunder_objects::Files for TargetFiles {
         self.0.open(path)
     }
 
+    fn open_source(&self, name: &Path) -> io::Result<File> {
+        self.0.open_source(name)
+    }
+
     fn names_in(&self, folder: &Path, most: usize) -> io::Result<Vec<OsString>> {
         self.0.names_in(folder, most)
     }

@@ -92,6 +92,40 @@ fn a_file_that_only_root_may_read_is_not_opened_for_another_user() {
     assert!(refused.is_err(), "not all of them may");
 }
 
+/// Bazel writes `/proc/self/cwd` for the folder of a build, `-ffile-prefix-map=$PWD=.` writes `.`. Our
+/// own working folder is another one, and is not looked at.
+#[test]
+fn relative_sources_are_looked_up_in_the_working_folder_of_the_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("src")).expect("made");
+    let source = folder.path().join("src/a.c");
+    std::fs::write(&source, "text").expect("written");
+    let mut child = waiting(Command::new("cat").current_dir(folder.path()));
+    let files = ForeignFiles::of(ProcessId(child.id()));
+    for name in ["/proc/self/cwd/src/a.c", "./src/a.c", "src/a.c"] {
+        files.open_source(Path::new(name)).expect(name);
+        for others in [ForeignFiles::ours(), ForeignFiles::of(own())] {
+            others
+                .open_source(Path::new(name))
+                .expect_err("it is not there");
+        }
+    }
+    files.open_source(&source).expect("absolute");
+    for name in ["src/a.c", "/proc/self/cwd/src/a.c"] {
+        files
+            .open(Path::new(name))
+            .expect_err("mapped files have absolute names");
+    }
+    files
+        .open_source(Path::new("/proc/self/cwd/../../../../proc/self/status"))
+        .expect_err("it is not stored");
+    child.kill().expect("it lives");
+    child.wait().expect("it is ours");
+    files
+        .open_source(Path::new("src/a.c"))
+        .expect("the folder is known after its end");
+}
+
 #[test]
 fn of_a_process_that_has_gone_nothing_is_known_and_another_stands_in() {
     let mut child = waiting(Command::new("true").env_clear());
