@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod assembled;
 mod code;
 mod file;
 mod input;
@@ -17,6 +18,7 @@ mod segment;
 mod trace;
 mod transaction;
 
+pub use assembled::assembled;
 pub use code::code;
 pub use program::program;
 pub use recording::recording;
@@ -31,6 +33,7 @@ pub type Entry = fn(&[u8]);
 
 /// All entries, by the names of their targets and of their folders in the corpus.
 pub const ALL: &[(&str, Entry)] = &[
+    ("assembled", assembled),
     ("blocks", blocks),
     ("code", code),
     ("program", program),

@@ -94,6 +94,7 @@ macro_rules! entries {
 }
 
 entries!(
+    assembled,
     blocks,
     code,
     program,
