@@ -5,6 +5,7 @@
 
 mod index;
 mod nesting;
+mod ranges;
 mod scopes;
 mod sections;
 mod split;
@@ -12,6 +13,7 @@ mod unit;
 mod units;
 
 pub(crate) use index::{StaticLocation, UnitIndex};
+pub(crate) use ranges::ranges_of;
 pub(crate) use sections::{Attribute, Bytes, load_sections, text_of};
 pub(crate) use split::SplitFiles;
 pub(crate) use unit::{DieRef, Language, LoadedEntry, LoadedUnit};

@@ -2,7 +2,7 @@
 //! inlined functions included. Read at the first query about an instruction of the function; called
 //! by [`crate::flow`], and by [`crate::frame`] for the variables of stack frames.
 
-use crate::dwarf::{Attribute, Bytes, DebugInfo, DieRef, LoadedEntry, LoadedUnit};
+use crate::dwarf::{Attribute, Bytes, DebugInfo, DieRef, LoadedEntry, LoadedUnit, ranges_of};
 use crate::fold::is_library_file;
 use crate::types::{TypeId, TypeTable};
 use gimli::{AttributeValue, Expression, Operation, UnitOffset, constants as dw};
@@ -164,13 +164,7 @@ impl Reader<'_> {
     }
 
     fn ranges(&self, entry: &LoadedEntry) -> Vec<(u64, u64)> {
-        let mut all = Vec::new();
-        if let Ok(mut ranges) = self.unit.dwarf.die_ranges(&self.unit.unit, entry) {
-            while let Ok(Some(range)) = ranges.next() {
-                all.push((range.begin, range.end));
-            }
-        }
-        all
+        ranges_of(&self.unit.dwarf, &self.unit.unit, entry).collect()
     }
 
     fn frame_base(&self, entry: &LoadedEntry) -> FrameBase {

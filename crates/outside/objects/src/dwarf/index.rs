@@ -2,6 +2,7 @@
 //! functions, and its variables at fixed addresses. Made when a unit is first needed; all other
 //! entries (types, locals) are read on demand.
 
+use super::ranges::ranges_of;
 use super::sections::{Attribute, Bytes, Dwarf, Unit, text_of};
 use gimli::{AttributeValue, DwTag, Operation, constants as dw};
 use std::collections::HashMap;
@@ -74,15 +75,10 @@ impl UnitIndex {
         let offset = entry.offset().0;
         match entry.tag() {
             dw::DW_TAG_subprogram => {
-                let Ok(mut ranges) = dwarf.die_ranges(unit, entry) else {
-                    return;
-                };
-                while let Ok(Some(range)) = ranges.next() {
-                    // A function that the linker dropped starts at 0.
-                    if range.begin > 0 && range.begin < range.end {
-                        self.functions.push((range.begin, range.end, offset));
-                    }
-                }
+                // A function that the linker dropped starts at 0.
+                let ranges = ranges_of(dwarf, unit, entry).filter(|range| range.0 > 0);
+                self.functions
+                    .extend(ranges.map(|(begin, end)| (begin, end, offset)));
             }
             dw::DW_TAG_variable => {
                 let place = entry.attr_value(dw::DW_AT_location);

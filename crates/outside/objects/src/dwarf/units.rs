@@ -1,6 +1,7 @@
 //! All units of a module: those of the main file, split and supplementary ones, and where each is.
 
 use super::nesting::is_deep;
+use super::ranges::ranges_of_unit;
 use super::sections::{Bytes, Dwarf, Unit, text_of};
 use super::split::SplitFiles;
 use super::unit::{DieRef, LoadedUnit, MAIN, Origin, SUPPLEMENTARY};
@@ -169,15 +170,11 @@ impl Units {
 
     fn add_ranges(&mut self, dwarf: &Dwarf, unit: &Unit, number: u32) {
         let before = self.all_ranges.len();
-        if let Ok(mut ranges) = dwarf.unit_ranges(unit) {
-            while let Ok(Some(range)) = ranges.next() {
-                if range.begin > 0 && range.begin < range.end {
-                    self.ranges.push((range.begin, range.end, number));
-                }
-                if range.begin < range.end {
-                    self.all_ranges.push((range.begin, range.end, number, 0));
-                }
+        for (begin, end) in ranges_of_unit(dwarf, unit) {
+            if begin > 0 {
+                self.ranges.push((begin, end, number));
             }
+            self.all_ranges.push((begin, end, number, 0));
         }
         if self.all_ranges.len() == before {
             self.without_range.push(number);
