@@ -6,7 +6,7 @@
 //! allocates alternately does not fault its pages in each time. Memory beyond the limit is returned
 //! to the system.
 
-use crate::block;
+use crate::block::{self, End};
 use crate::lock::{Guard, Lock, Rank};
 use crate::memory;
 use crate::span::{Owner, Span};
@@ -40,6 +40,8 @@ const FURTHER: u8 = 3;
 /// The header at the start of a segment.
 #[repr(C, align(64))]
 struct Header {
+    /// Where the lists of the segment's free blocks end.
+    end: End,
     /// For each slice, the first slice of its span.
     head: [u8; SLICES],
     spans: [Span; SLICES],

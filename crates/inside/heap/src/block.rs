@@ -5,7 +5,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// The blocks of a list lie in one segment of so many bytes, which is aligned to that. No block lies
-/// at its start, where lists end.
+/// at its start, where lists end: there is an [`End`].
 pub const SEGMENT: usize = 4 << 20;
 
 /// A free block.
@@ -15,13 +15,26 @@ pub struct Block {
     seal: usize,
 }
 
+/// What lies where lists end. It is never written, and is no whole block, so that taking the first
+/// block of a list needs no test for the end.
+#[repr(C)]
+pub struct End([usize; 2]);
+
+impl End {
+    pub const NEW: Self = Self([0; 2]);
+}
+
 /// A secret of this process, so that a program's data do not look like a seal. Set once, before the
 /// first block, and never changed, because free blocks carry it.
 static SECRET: AtomicUsize = AtomicUsize::new(0x7a5e_91c3_d208_4fb6);
 
+/// Is set in every secret, so that an [`End`] is no whole block, and no address or small number of a
+/// program looks like a seal.
+const NEVER_ZERO: usize = 1 << 62;
+
 /// Chooses the secret.
 pub fn set_secret(secret: usize) {
-    SECRET.store(secret, Ordering::Relaxed);
+    SECRET.store(secret | NEVER_ZERO, Ordering::Relaxed);
 }
 
 /// What seals are made of. A section reads it once, since the compiler would read it each time.
@@ -68,7 +81,7 @@ impl Block {
         unsafe { (*block).next as usize ^ (*block).seal == secret.0 }
     }
 
-    /// Whether a block is free. A program's data look so with the probability of 2^-42. Of the
+    /// Whether a block is free. A program's data look so with the probability of 2^-41. Of the
     /// block's words only the second is read: the first is where programs have often just written
     /// less than a word, for which a processor would wait.
     ///

@@ -32,7 +32,7 @@ struct Placeholder(Span);
 // SAFETY: no thread writes to a span without blocks.
 unsafe impl Sync for Placeholder {}
 
-static PLACEHOLDER: Placeholder = Placeholder(Span::NONE);
+static PLACEHOLDER: Placeholder = Placeholder(Span::PLACEHOLDER);
 
 fn placeholder() -> *mut Span {
     (&raw const PLACEHOLDER.0).cast_mut()
@@ -148,30 +148,50 @@ impl Heap {
             (*heap).drain();
             loop {
                 let span = (*bin).first;
-                if span.is_null() {
-                    let Some(new) = Self::new_span(heap, (*bin).block, reclaim) else {
-                        return null_mut();
-                    };
-                    (*bin).insert(new, true);
-                    (*heap).update_direct(bin);
-                    continue;
-                }
-                let block = (*span).take();
-                if !block.is_null() {
-                    return block;
-                }
-                (*span).check_first();
-                (*span).collect();
-                if Block::is_end((*span).own.free) {
-                    if (*span).own.carved < (*span).fixed.capacity {
-                        (*span).carve();
-                    } else if (*span).mark_full() {
-                        (*bin).remove(span);
-                        (*span).own.set_full(true);
-                        (*heap).update_direct(bin);
+                if !span.is_null() {
+                    let block = (*span).take();
+                    if !block.is_null() {
+                        return block;
                     }
                 }
+                if !Self::refill(heap, bin, reclaim) {
+                    return null_mut();
+                }
             }
+        }
+    }
+
+    /// Takes a step towards a free block at the front of `bin`; false if there is no memory.
+    ///
+    /// # Safety
+    /// As [`Self::allocate`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn refill(heap: *mut Self, bin: *mut Bin, reclaim: fn()) -> bool {
+        // SAFETY: by this function's contract.
+        unsafe {
+            let span = (*bin).first;
+            if span.is_null() {
+                let Some(new) = Self::new_span(heap, (*bin).block, reclaim) else {
+                    return false;
+                };
+                (*bin).insert(new, true);
+                (*heap).update_direct(bin);
+                return true;
+            }
+            (*span).check_first();
+            (*span).collect();
+            if !Block::is_end((*span).own.free) {
+                return true;
+            }
+            if (*span).own.carved < (*span).fixed.capacity {
+                (*span).carve();
+            } else if (*span).mark_full() {
+                (*bin).remove(span);
+                (*span).own.set_full(true);
+                (*heap).update_direct(bin);
+            }
+            true
         }
     }
 

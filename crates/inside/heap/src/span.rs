@@ -7,7 +7,7 @@
 //! leaves its bin and has [`FULL`] in `remote`: the thread that pushes the first block there adds
 //! the span to the heap's `returned` list. What a heap is, only [`crate::heap`] knows.
 
-use crate::block::{Block, Secret, end_of};
+use crate::block::{Block, End, Secret, end_of};
 use crate::fatal;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ pub struct Fixed {
 /// The fields that only the owner uses.
 #[repr(C, align(64))]
 pub struct Own {
-    /// The first free block; [`Block::is_end`] if there is none.
+    /// The first free block; if there is none, an end, which can be read and is no whole block.
     pub free: *mut Block,
     /// The number of allocated blocks, as far as the owner knows.
     pub used: u32,
@@ -122,6 +122,15 @@ impl Span {
         },
     };
 
+    /// A span without blocks from which blocks can be asked.
+    #[allow(clippy::declare_interior_mutable_const)] // copied, never referred to
+    pub const PLACEHOLDER: Self = {
+        static END: End = End::NEW;
+        let mut span = Self::NONE;
+        span.own.free = (&raw const END).cast_mut().cast();
+        span
+    };
+
     /// Sets up a span of `slices` slices at `start` with blocks of `block` bytes.
     pub fn set(&mut self, owner: *mut Owner, start: usize, slices: u32, block: usize, room: usize) {
         *self = Self::NONE;
@@ -156,10 +165,7 @@ impl Span {
     #[inline(always)]
     pub unsafe fn take(&mut self) -> *mut Block {
         let block = self.own.free;
-        if Block::is_end(block) {
-            return null_mut();
-        }
-        // SAFETY: free blocks belong to the span and are linked by it.
+        // SAFETY: free blocks belong to the span and are linked by it, and an end is readable.
         unsafe {
             if !Block::is_whole(block, Secret::get()) {
                 return null_mut();
