@@ -169,15 +169,17 @@ fn value(
                 return AttributeValue::Flag(kind.is_multiple_of(2));
             }
             is::DW_AT_ranges => {
+                let version = dwarf.unit.encoding().version;
                 let list = RangeList(
                     (0..input.byte() % MOST_PARTS)
-                        .map(|_| range(input))
+                        .map(|_| range(input, version))
                         .collect(),
                 );
                 return AttributeValue::RangeListRef(dwarf.unit.ranges.add(list));
             }
             is::DW_AT_location => {
-                let list = (0..input.byte() % MOST_PARTS).map(|_| location(input));
+                let version = dwarf.unit.encoding().version;
+                let list = (0..input.byte() % MOST_PARTS).map(|_| location(input, version));
                 let list = LocationList(list.collect());
                 return AttributeValue::LocationListRef(dwarf.unit.locations.add(list));
             }
@@ -238,7 +240,7 @@ fn expression(input: &mut Input<'_>) -> Expression {
     made
 }
 
-fn range(input: &mut Input<'_>) -> Range {
+fn range(input: &mut Input<'_>, version: u16) -> Range {
     match input.byte() % 3 {
         0 => Range::BaseAddress {
             address: address(input),
@@ -247,6 +249,10 @@ fn range(input: &mut Input<'_>) -> Range {
             begin: input.extended(1, 8),
             end: input.extended(1, 8),
         },
+        _ if version < 5 => Range::StartEnd {
+            begin: address(input),
+            end: address(input),
+        },
         _ => Range::StartLength {
             begin: address(input),
             length: input.extended(1, 8),
@@ -254,8 +260,8 @@ fn range(input: &mut Input<'_>) -> Range {
     }
 }
 
-fn location(input: &mut Input<'_>) -> Location {
-    match range(input) {
+fn location(input: &mut Input<'_>, version: u16) -> Location {
+    match range(input, version) {
         Range::BaseAddress { address } => Location::BaseAddress { address },
         Range::OffsetPair { begin, end } => Location::OffsetPair {
             begin,
@@ -293,7 +299,8 @@ fn lines(input: &mut Input<'_>, dwarf: &mut DwarfUnit, encoding: Encoding) {
         let row = program.row();
         row.address_offset = at;
         row.file = other;
-        row.line = input.extended(1, 8);
+        // `gimli` can't write the difference of two lines that are further apart.
+        row.line = input.extended(1, 8) & i64::MAX as u64;
         program.generate_row();
     }
     program.end_sequence(at.saturating_add(input.extended(1, 8)));
