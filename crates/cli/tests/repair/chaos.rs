@@ -120,6 +120,17 @@ fn threads_may_be_cancelled_anywhere() {
     }
 }
 
+/// A thread that is cancelled in the kernel never comes back from its call, as natively.
+#[test]
+fn threads_are_cancelled_in_the_calls_in_which_they_wait() {
+    let _alone = targets::alone();
+    let program = crate::support::c_program("cancelled_in_calls", &[]).expect("it compiles");
+    for (entry, options) in EVERY_WAY {
+        let repair = same(entry, options, &program, &[]);
+        println!("{entry:?} {options:?}: moved {:?}", told(&repair));
+    }
+}
+
 /// The preloaded library keeps every thread from blocking the signal that faults raise. That holds
 /// also for a thread that begins or ends: the C library blocks all signals then and frees memory.
 #[test]

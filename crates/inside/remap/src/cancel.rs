@@ -3,8 +3,8 @@
 //!
 //! Contexts: all.
 
-use crate::area;
 use crate::shared::{control, is_confined, withdraw};
+use crate::{area, interrupted};
 use core::sync::atomic::Ordering::Acquire;
 use sunder_guest::system;
 use sunder_wire::remap::{BY_SIGNALS, TOOL_SIGNAL, WITHDRAWN};
@@ -47,6 +47,23 @@ pub fn begins(thread: u32) {
 /// Whether a cancellation has begun, so that a thread that gets the signal must leave its copy.
 pub fn has_begun() -> bool {
     control().is_some_and(|c| c.ready.load(Acquire) == WITHDRAWN)
+}
+
+/// Called where a thread gets the signal that [`begins`] sends. If that has ended a kernel call early
+/// and the call can't be restarted, waits for the C library's signal, which the other thread is about
+/// to send: it would have ended the call, and the thread must not go on from there. After a second
+/// the thread goes on all the same.
+pub fn wait(state: &libc::ucontext_t) {
+    const LONGEST: u32 = 10_000;
+    let tenth_of_a_millisecond = [0i64, 100_000];
+    for _ in 0..LONGEST {
+        if !interrupted::has_ended(state) || system::pending() & 1 << (SIGNAL - 1) != 0 {
+            return;
+        }
+        let arguments = [&raw const tenth_of_a_millisecond as usize, 0, 0, 0, 0, 0];
+        // SAFETY: the kernel reads a time, which is as long as two words.
+        unsafe { system::call(libc::SYS_nanosleep, arguments) };
+    }
 }
 
 /// Interposed; see the C library's manual.

@@ -71,6 +71,7 @@ unsafe extern "C" fn decide(
             interrupted::restart(state, program_handles);
         }
         if cancel::has_begun() {
+            cancel::wait(state);
             show_original(state);
         }
         return 0;

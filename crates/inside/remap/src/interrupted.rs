@@ -74,20 +74,23 @@ pub fn is_ended_by_us(number: i64, result: isize, before: u64) -> bool {
         && CALLS.contains(&number)
 }
 
+/// Whether the thread has just returned from a call that was ended early. So does any code look that
+/// has the same number in the register for results.
+pub fn has_ended(state: &libc::ucontext_t) -> bool {
+    state.uc_mcontext.gregs.get(libc::REG_RAX as usize) == Some(&ENDED)
+}
+
 /// If the thread has just returned from a call that was ended early, changes its state so that it
 /// makes the call again. `waiting` says whether a handler of the program's runs next: then the call
 /// would have ended natively, too.
 pub fn restart(state: &mut libc::ucontext_t, waiting: impl FnOnce(u64) -> bool) {
-    let registers = &mut state.uc_mcontext.gregs;
-    let (Some(&result), Some(&next)) = (
-        registers.get(libc::REG_RAX as usize),
-        registers.get(libc::REG_RIP as usize),
-    ) else {
-        return;
-    };
-    if result != ENDED {
+    if !has_ended(state) {
         return;
     }
+    let registers = &mut state.uc_mcontext.gregs;
+    let Some(&next) = registers.get(libc::REG_RIP as usize) else {
+        return;
+    };
     let Some(number) = sunder_hooks::number_before(next as usize) else {
         return;
     };
