@@ -48,6 +48,9 @@ struct Row {
     differs: u32,
 }
 
+/// The words of suites for a test that passed.
+const PASSED: [&str; 2] = ["ok", "PASS"];
+
 #[derive(Default)]
 struct Counts {
     units: u32,
@@ -55,6 +58,8 @@ struct Counts {
     native: BTreeMap<String, usize>,
     /// Tests whose native verdicts differ from run to run.
     varies: Vec<String>,
+    /// What the first unit that failed natively printed last.
+    failed: Option<String>,
     /// Units that do not end natively.
     unusable: Vec<String>,
     modes: BTreeMap<&'static str, Row>,
@@ -94,6 +99,12 @@ pub fn run(what: &What, options: &Options) -> Result<()> {
         };
         compare.all(&wanted, options.repetitions)?;
     }
+    let passes = |verdict: &String| PASSED.contains(&verdict.as_str());
+    ensure!(
+        counts.native.keys().any(passes),
+        "no test passes natively; {}",
+        counts.failed.as_deref().unwrap_or("none ended")
+    );
     let differs: u32 = counts.modes.values().map(|row| row.differs).sum();
     record.finish(&summary(&counts))?;
     ensure!(differs == 0, "{differs} units were not as natively");
@@ -126,6 +137,9 @@ impl Compare<'_> {
             first.verdicts.len()
         );
         counts.units += 1;
+        if first.status != "0" && counts.failed.is_none() {
+            counts.failed = Some(format!("{name} ended with: {}", first.tail()));
+        }
         if !first.ends || first.status != second.status {
             counts.unusable.push(format!("{name} ({})", first.status));
             return Ok(());
