@@ -283,6 +283,22 @@ fn shadow(dir: &Path, server: &str) -> Result<Arc<Folder>> {
     Ok(Arc::new(folder))
 }
 
+/// The suite waits for a server that logs the number of the process that it has started, and stops
+/// and kills by that number. Under a command that process is the command, and the server its child.
+const OWN_SERVER: &str = r#"
+rename spawn_server spawn_process
+proc spawn_server {config_file stdout stderr args} {
+    set pid [spawn_process $config_file $stdout $stderr {*}$args]
+    for {set i 0} {$i < 1000} {incr i} {
+        if {[catch {file readlink /proc/$pid/exe} executed]} {return $pid}
+        if {[file tail $executed] eq "redis-server"} {return $pid}
+        if {![catch {exec pgrep -P $pid redis-server} own]} {return [lindex $own 0]}
+        after 10
+    }
+    return $pid
+}
+"#;
+
 fn redis(dir: &Path) -> Result<Suite> {
     const TESTS: [&str; 16] = [
         "unit/type/list",
@@ -303,6 +319,10 @@ fn redis(dir: &Path) -> Result<Suite> {
         "integration/replication",
     ];
     let folder = shadow(dir, "src/redis-server")?;
+    let starts = folder.path().join("tests/support/server.tcl");
+    let text = fs::read_to_string(&starts).context("there is no tests/support/server.tcl")?;
+    fs::remove_file(&starts)?;
+    fs::write(&starts, text + OWN_SERVER)?;
     let unit = |test: &&str| Unit {
         name: (*test).to_owned(),
         folder: Folders::Own(Arc::clone(&folder)),
