@@ -49,7 +49,7 @@ struct Row {
 }
 
 /// The words of suites for a test that passed.
-const PASSED: [&str; 2] = ["ok", "PASS"];
+const PASSED: [&str; 3] = ["ok", "PASS", "OK"];
 
 #[derive(Default)]
 struct Counts {

@@ -20,6 +20,8 @@ pub enum Kind {
     Go,
     /// Node's tests of worker threads
     Node,
+    /// The samples of jcstress, each with Java virtual machines under the command
+    Java,
     /// Redis' tests, each with servers under the command
     Redis,
     /// Memcached's tests, each with servers under the command
@@ -100,6 +102,7 @@ impl Kind {
             Self::Python => "python",
             Self::Go => "go",
             Self::Node => "node",
+            Self::Java => "java",
             Self::Redis => "redis",
             Self::Memcached => "memcached",
         }
@@ -117,6 +120,7 @@ impl Kind {
             Self::Python => python(&dir),
             Self::Go => go(&dir),
             Self::Node => node(&dir),
+            Self::Java => java(&dir),
             Self::Redis => redis(&dir),
             Self::Memcached => memcached(&dir),
         }
@@ -261,6 +265,61 @@ fn node(dir: &Path) -> Result<Suite> {
     Ok(Suite {
         what: format!("Node {}", version(Path::new("node"), "--version")?),
         units,
+    })
+}
+
+/// The folder has `jcstress.jar`, as the module `jcstress-samples` is built. What runs it starts the
+/// tests' virtual machines from a folder of links to the installed one, so that they alone are under
+/// the command.
+fn java(dir: &Path) -> Result<Suite> {
+    const TESTS: [&str; 6] = [
+        "primitives.lazy",
+        "primitives.library",
+        "primitives.mutex",
+        "primitives.rmw.RMW_0[1-4]",
+        "problems.racecondition",
+        "jmm.basic.BasicJMM_0[2-6]",
+    ];
+    let told = Command::new("java")
+        .args(["-XshowSettings:properties", "-version"])
+        .output()
+        .context("cannot start java")?;
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    let value = |name: &str| {
+        let mut lines = told.lines().map(str::trim);
+        lines.find_map(|line| line.strip_prefix(name)?.trim().strip_prefix("= "))
+    };
+    let installed = value("java.home").context("java does not say where it is installed")?;
+    let folder = shadow(Path::new(installed), "bin/java")?;
+    let jar = dir.join("jcstress.jar");
+    ensure!(jar.exists(), "there is no jcstress.jar");
+    let home = format!("-Djava.home={}", folder.path().display());
+    let unit = |test: &&str| {
+        let mut all = words(&["java", &home, "-jar", &jar.to_string_lossy()]);
+        // One machine for each test, compiler and affinity as they are.
+        all.extend(words(&["-v", "-f", "1", "-tb", "10s", "-sc", "false"]));
+        all.extend(words(&[
+            "-af",
+            "NONE",
+            "-jvmArgs",
+            "-XX:TieredStopAtLevel=4",
+        ]));
+        all.extend(words(&["-t", test]));
+        Unit {
+            name: (*test).to_owned(),
+            folder: Folders::Own(Arc::clone(&folder)),
+            words: all,
+            environment: Vec::new(),
+            is_of_a_server: true,
+            limit: minutes(15),
+        }
+    };
+    Ok(Suite {
+        what: format!(
+            "jcstress on Java {}",
+            value("java.version").unwrap_or_default()
+        ),
+        units: TESTS.iter().map(unit).collect(),
     })
 }
 

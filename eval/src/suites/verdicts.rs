@@ -33,6 +33,7 @@ impl Seen {
             Kind::Go => of_go(&output),
             Kind::Redis => of_redis(&output),
             Kind::Memcached => of_tap(&output),
+            Kind::Java => of_jcstress(&output),
             Kind::Node => Verdicts::new(),
         };
         if verdicts.is_empty() {
@@ -150,6 +151,19 @@ fn of_redis(output: &str) -> Verdicts {
     output.lines().filter_map(one).collect()
 }
 
+/// Lines `.......... [OK] package.Class` of the final results; checks of the machine before that have
+/// such lines with dashes.
+fn of_jcstress(output: &str) -> Verdicts {
+    let mut verdicts = Verdicts::new();
+    for line in output.lines() {
+        let rest = line.trim_start().strip_prefix(".......... [");
+        if let Some((verdict, test)) = rest.and_then(|rest| rest.split_once("] ")) {
+            verdicts.insert(test.trim().to_owned(), verdict.to_owned());
+        }
+    }
+    verdicts
+}
+
 /// Lines `ok 3 - name` and `not ok 4 - name` of the Test Anything Protocol.
 fn of_tap(output: &str) -> Verdicts {
     let one = |line: &str| {
@@ -211,6 +225,16 @@ okay, this is no verdict of a test
         is(
             &of_redis(output),
             &[("LPUSH (again)", "ok"), ("Two in tests/a.tcl", "err")],
+        );
+    }
+
+    #[test]
+    fn verdicts_of_jcstress_are_read() {
+        let output = "----- [OK] Checking for C2 availability\n  Failed tests:\n\n\
+                      .......... [FAILED] a.B.Racy\n\n.......... [OK] a.B.Sync\n";
+        is(
+            &of_jcstress(output),
+            &[("a.B.Racy", "FAILED"), ("a.B.Sync", "OK")],
         );
     }
 
