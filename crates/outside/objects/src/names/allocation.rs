@@ -94,7 +94,7 @@ impl Names {
     /// The analysis of the call that returns to the address one byte after `placed`.
     fn call_before(&mut self, placed: Placed) -> Option<CallResult> {
         let executable = self.executable() == Some(placed.module);
-        let after = LinkAddress(placed.link.0 + 1);
+        let after = LinkAddress(placed.link.0.checked_add(1)?);
         let Self {
             modules,
             options,
