@@ -14,6 +14,7 @@ mod open;
 mod remote;
 mod segments;
 mod settled;
+mod tail_calls;
 mod vdso;
 
 use crate::clock::monotonic_now;

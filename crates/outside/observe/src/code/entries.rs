@@ -4,6 +4,7 @@
 //! missing one would make it claim instructions that were not executed. So doubt adds entries.
 
 use super::segments::Segments;
+use super::tail_calls::TailCalls;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
 
 /// A stretch of code.
@@ -62,12 +63,14 @@ fn is_inside_a_function(target: u64, functions: &[(u64, u64)]) -> bool {
         .is_some_and(|&(start, end)| target > start && target < end)
 }
 
-/// Adds the targets of the jump tables that the function at `start` names.
-/// False if it has indirect jumps without a table.
-pub(super) fn jump_tables(
+/// Adds the targets of the jump tables that the function at `start` names. False if it has indirect
+/// jumps without a table that may lead back into it. `held` has the addresses of code that the file's
+/// data hold, ascending; `None` if they are not known.
+pub(super) fn jump_tables<'a>(
     bytes: &[u8],
     start: u64,
     segments: &Segments,
+    held: impl FnOnce() -> Option<&'a [u64]>,
     out: &mut Vec<u64>,
 ) -> bool {
     if !may_jump_indirectly(bytes) {
@@ -75,12 +78,14 @@ pub(super) fn jump_tables(
     }
     let end = start + bytes.len() as u64;
     let mut jumps = 0;
+    let mut tail_calls = TailCalls::new(start..end);
     let mut bases = Vec::new();
     for instruction in &mut Decoder::with_ip(64, bytes, start, DecoderOptions::NONE) {
         if instruction.flow_control() == FlowControl::IndirectBranch
             && !(instruction.op0_kind() == OpKind::Memory && instruction.is_ip_rel_memory_operand())
         {
             jumps += 1;
+            tail_calls.count(&instruction);
             if instruction.op0_kind() == OpKind::Memory
                 && instruction.memory_base() == Register::None
                 && instruction.memory_index_scale() == 8
@@ -91,6 +96,7 @@ pub(super) fn jump_tables(
         if instruction.mnemonic() == Mnemonic::Lea && instruction.is_ip_rel_memory_operand() {
             bases.push((instruction.ip_rel_memory_address(), Table::Distances));
         }
+        tail_calls.follow(&instruction);
     }
     bases.sort_unstable();
     bases.dedup();
@@ -101,6 +107,8 @@ pub(super) fn jump_tables(
         tables += usize::from(out.len() > before);
     }
     tables >= jumps
+        || tables + tail_calls.found() >= jumps
+            && held().is_some_and(|held| !tail_calls.may_come_back(held))
 }
 
 /// What the entries of a jump table are.

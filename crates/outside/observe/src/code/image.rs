@@ -19,6 +19,9 @@ const UNBOUND_BYTES: u64 = 1024;
 /// Code above this size is not searched for jumps between functions.
 const LARGEST_TEXT: u64 = 64 << 20;
 
+/// Files with more bytes in memory are not searched for addresses of code.
+const LARGEST_DATA: u64 = 256 << 20;
+
 /// Larger tables of symbols or unwind information, in bytes, are taken for missing. Those of
 /// Chromium have less than half of it; a sparse file may claim any size.
 const LARGEST_TABLE: u64 = 256 << 20;
@@ -43,6 +46,9 @@ pub(super) struct Image {
     /// Targets of jumps from one function into another, ascending. Computed when first needed;
     /// `None` if there is too much code to search.
     cross_jumps: OnceLock<Option<Vec<u64>>>,
+    /// Addresses of code that the file's data hold, ascending. Computed when first needed; `None` if
+    /// there is too much to search.
+    held: OnceLock<Option<Vec<u64>>>,
 }
 
 impl Image {
@@ -69,6 +75,7 @@ impl Image {
             segments,
             functions,
             cross_jumps: OnceLock::new(),
+            held: OnceLock::new(),
         }
     }
 
@@ -98,8 +105,9 @@ impl Image {
                 let from = cross.partition_point(|&target| target < start);
                 let to = cross.partition_point(|&target| target < end);
                 let mut entries: Vec<u64> = cross[from..to].to_vec();
+                let held = || self.held();
                 let tables_known =
-                    entries::jump_tables(&bytes, start, &self.segments, &mut entries);
+                    entries::jump_tables(&bytes, start, &self.segments, held, &mut entries);
                 Some(FunctionCode {
                     file_offset: start - segment.address + segment.file_offset,
                     bytes,
@@ -132,6 +140,17 @@ impl Image {
     pub(super) fn function_of(&self, address: u64) -> Option<FunctionCode> {
         let segment = self.segments.at(address)?;
         self.function_at(address - segment.address + segment.file_offset)
+    }
+
+    fn held(&self) -> Option<&[u64]> {
+        let found = self.held.get_or_init(|| {
+            let lengths = self.segments.all().iter().map(|segment| segment.len);
+            if lengths.fold(0, u64::saturating_add) > LARGEST_DATA {
+                return None;
+            }
+            self.segments.code_addresses()
+        });
+        found.as_deref()
     }
 
     fn cross_jumps(&self) -> Option<&[u64]> {

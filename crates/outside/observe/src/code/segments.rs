@@ -56,6 +56,36 @@ impl Segments {
         }
     }
 
+    /// The aligned words in all segments that are addresses of code, ascending: pointers to functions,
+    /// entries of tables, and what relocations add (which lie in a segment, too). Code and numbers that
+    /// look like it are among them. `None` if the file can't be read.
+    pub(super) fn code_addresses(&self) -> Option<Vec<u64>> {
+        const AT_ONCE: u64 = 1 << 20;
+        let code: Vec<&Segment> = self.segments.iter().filter(|s| s.execute).collect();
+        let is_code = |address: u64| {
+            let mut all = code.iter();
+            all.any(|s| address >= s.address && address - s.address < s.len)
+        };
+        let mut found = Vec::new();
+        for segment in &self.segments {
+            let mut at = segment.address.next_multiple_of(8);
+            let end = segment.address + segment.len;
+            while at < end {
+                let bytes = self.read(at, AT_ONCE.min(end - at))?;
+                let words = bytes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|word| u64::from_le_bytes(*word));
+                found.extend(words.filter(|&word| is_code(word)));
+                at += AT_ONCE;
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        Some(found)
+    }
+
     /// The segment with `address`, if its bytes there are in the file.
     pub(super) fn at(&self, address: u64) -> Option<&Segment> {
         self.segments
