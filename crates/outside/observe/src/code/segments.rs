@@ -58,17 +58,24 @@ impl Segments {
 
     /// The aligned words in all segments that are addresses of code, ascending: pointers to functions,
     /// entries of tables, and what relocations add (which lie in a segment, too). Code and numbers that
-    /// look like it are among them. `None` if the file can't be read.
+    /// look like it are among them. `None` if the file can't be read, or holds too many.
     pub(super) fn code_addresses(&self) -> Option<Vec<u64>> {
         const AT_ONCE: u64 = 1 << 20;
+        // 32 MiB of addresses.
+        const MOST: usize = 4 << 20;
+        // Linkers make one or two.
+        const MOST_SEGMENTS: usize = 16;
         let code: Vec<&Segment> = self.segments.iter().filter(|s| s.execute).collect();
+        if code.len() > MOST_SEGMENTS {
+            return None;
+        }
         let is_code = |address: u64| {
             let mut all = code.iter();
             all.any(|s| address >= s.address && address - s.address < s.len)
         };
         let mut found = Vec::new();
         for segment in &self.segments {
-            let mut at = segment.address.next_multiple_of(8);
+            let mut at = segment.address.checked_next_multiple_of(8)?;
             let end = segment.address + segment.len;
             while at < end {
                 let bytes = self.read(at, AT_ONCE.min(end - at))?;
@@ -78,7 +85,10 @@ impl Segments {
                     .iter()
                     .map(|word| u64::from_le_bytes(*word));
                 found.extend(words.filter(|&word| is_code(word)));
-                at += AT_ONCE;
+                if found.len() > MOST {
+                    return None;
+                }
+                at = at.saturating_add(AT_ONCE);
             }
         }
         found.sort_unstable();
