@@ -15,6 +15,7 @@ mod instruction;
 mod operand;
 mod range;
 mod slots;
+mod suspects;
 mod walk;
 
 pub use decoded::{Decoded, NearAccess, Slot, WINDOW};
@@ -86,6 +87,7 @@ impl Decoder {
                 out.function = Some(CodeAddress(function.start));
                 let before = walk::backward(function, index, sample, out);
                 let after = walk::forward(function, index, sample, out);
+                suspects::find(function, index, out);
                 let Some(last) = after.as_ref().or(before.as_ref()).map(|w| *w.end()) else {
                     return;
                 };

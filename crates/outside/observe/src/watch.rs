@@ -13,18 +13,20 @@ mod arm;
 mod budget;
 mod decode;
 mod error;
+mod executions;
 mod words;
 
 pub use budget::{ARM_COST, Budget, TYPICAL_HIT_COST};
 pub(crate) use decode::kind_of;
 pub use decode::{Code, CodeBefore, CodeDecoder, HitDecoder, ProcessCode, Trap, TrappedAccess};
 pub use error::WatchError;
+pub use executions::{ExecutionRequest, Executions};
 pub use words::suspect_words;
 
 use crate::Registers;
 use crate::clock::monotonic_now;
 use crate::perf_event::{Attr, EventTarget, PerfEvent, Sample};
-use arm::Armed;
+use arm::{Armed, Stop};
 use budget::Account;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -150,7 +152,7 @@ impl Watcher {
         let affordable = self.affordable_hits(request.threads.len(), words.len())?;
         let fair_share = affordable / (request.threads.len() as u32).max(1);
         let limit = request.max_hits_per_thread.min(fair_share);
-        let mut armed = Armed::set(self.process, &request.threads, words, limit)?;
+        let mut armed = Armed::set(self.process, &request.threads, Stop::Access, words, limit)?;
 
         armed.enable();
         let started = monotonic_now();

@@ -20,6 +20,16 @@ pub struct Decoded {
     /// Memory operands relative to `fs` or `gs` (thread-local variables), whose
     /// base a sample does not hold.
     pub segment_relative: u32,
+    /// Whether the access that may have held up the sampled instruction, its own or the last one
+    /// before it, has no address here, on any way by which control may have come. The suspects
+    /// are among `near`, if they are known.
+    pub blind: bool,
+    /// The first instruction, going back from the sampled one, to which control may have come in
+    /// several ways; whatever is avoidable lies before it.
+    pub join: Option<CodeAddress>,
+    /// Whether control may also have come from a place that is not known, so that the suspects may
+    /// not be all.
+    pub ways_unknown: bool,
     /// Whether there was code to decode at the sampled instruction.
     pub code_found: bool,
     /// The beginning of the function that contains the sampled instruction, if it is known.
@@ -32,13 +42,16 @@ impl Decoded {
         self.distances.clear();
         self.near.clear();
         self.segment_relative = 0;
+        self.blind = false;
+        self.join = None;
+        self.ways_unknown = false;
         self.code_found = false;
         self.function = None;
     }
 }
 
-/// An access in the window whose address is not known, because its registers change between it
-/// and the sampled instruction.
+/// An access near the sampled instruction whose address is not known: its registers change between
+/// the two, or control may have come another way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NearAccess {
     /// The instruction.
@@ -51,6 +64,13 @@ pub struct NearAccess {
     pub distance: i32,
     /// The pointer in memory through which it goes, if it is known.
     pub through: Option<Slot>,
+    /// For an instruction whose mask chooses among its bytes: the address of the first of them, if
+    /// that is known. Which bytes it accesses is not.
+    pub within: Option<Address>,
+    /// Whether it may have held up the sampled instruction.
+    pub suspect: bool,
+    /// Whether control may have come to the sampled instruction without executing this one.
+    pub avoidable: bool,
 }
 
 /// A pointer in memory at a known address; unoptimised code keeps all of its pointers so. An

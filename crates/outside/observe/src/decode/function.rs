@@ -6,6 +6,7 @@ use super::instruction;
 use super::operand::{self, Operand, Operands, Site};
 use super::range::CodeRange;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
+use sunder_access::CodeAddress;
 use sunder_x86::Manual;
 
 /// One decoded instruction.
@@ -16,8 +17,12 @@ pub(super) struct Step {
     len: u8,
     /// Whether control may go elsewhere than to the next instruction.
     pub ends_block: bool,
+    /// Whether the next instruction may be executed after this one without a call in between.
+    pub falls_through: bool,
     /// Whether control may come from elsewhere than the instruction before.
     pub entry: bool,
+    /// Whether that may be from a place that this function's direct jumps do not tell.
+    pub entered_from_elsewhere: bool,
     /// Whether the bytes are not an instruction.
     pub invalid: bool,
     pub segment_relative: u8,
@@ -28,6 +33,13 @@ pub(super) struct Step {
     pub effect: Effect,
     first_operand: u32,
     operands: u8,
+}
+
+impl Step {
+    /// Whether it has memory operands, those relative to a segment included.
+    pub(super) const fn accesses_memory(&self) -> bool {
+        self.operands > 0 || self.segment_relative > 0
+    }
 }
 
 /// Decoded code.
@@ -44,6 +56,8 @@ pub(super) struct Function {
     /// Whether control may come to any instruction, through jump tables that have not been
     /// read.
     pub entries_unknown: bool,
+    /// Its direct jumps, sorted: the offset of the target, and the index of the jump.
+    jumps: Vec<(u32, u32)>,
 }
 
 impl Function {
@@ -51,6 +65,25 @@ impl Function {
     pub(super) fn index_of(&self, offset: u32) -> Option<usize> {
         let found = self.steps.binary_search_by_key(&offset, |step| step.offset);
         found.ok().filter(|&index| !self.steps[index].invalid)
+    }
+
+    /// The address of the step at `index`.
+    pub(super) fn address_of(&self, index: usize) -> CodeAddress {
+        CodeAddress(self.start + u64::from(self.steps[index].offset))
+    }
+
+    /// Whether control may come to the step at `index` from a place that is not known.
+    pub(super) fn has_unknown_ways_to(&self, index: usize) -> bool {
+        self.entries_unknown || self.steps[index].entered_from_elsewhere
+    }
+
+    /// The indices of the steps that jump to the step at `index`.
+    pub(super) fn jumps_to(&self, index: usize) -> impl Iterator<Item = usize> {
+        let offset = self.steps[index].offset;
+        let first = self.jumps.partition_point(|jump| jump.0 < offset);
+        let all = self.jumps[first..].iter();
+        all.take_while(move |jump| jump.0 == offset)
+            .map(|jump| jump.1 as usize)
     }
 
     /// The operands of a step.
@@ -112,22 +145,26 @@ impl Function {
         self.steps.clear();
         self.operands.clear();
         self.stores.clear();
+        self.jumps.clear();
         self.entries_unknown = false;
     }
 
-    /// Marks that control may come to `offset`. If the target is within an instruction (a jump
-    /// over a lock prefix), the next instruction is marked too, as on that path another
-    /// instruction comes before it.
-    fn mark_entry(&mut self, offset: u32) {
+    /// Marks that control may come to `offset`, `from_elsewhere` if not only by the function's
+    /// direct jumps. If the target is within an instruction (a jump over a lock prefix), the next
+    /// instruction is marked too, as on that path another instruction comes before it.
+    fn mark_entry(&mut self, offset: u32, from_elsewhere: bool) {
         let after = self.steps.partition_point(|step| step.offset <= offset);
         let Some(index) = after.checked_sub(1) else {
             return;
         };
-        self.steps[index].entry = true;
-        if self.steps[index].offset != offset
+        let step = &mut self.steps[index];
+        step.entry = true;
+        step.entered_from_elsewhere |= from_elsewhere;
+        if step.offset != offset
             && let Some(next) = self.steps.get_mut(after)
         {
             next.entry = true;
+            next.entered_from_elsewhere = true;
         }
     }
 }
@@ -137,7 +174,8 @@ impl Function {
 pub(super) struct Builder {
     manual: Manual,
     collected: Operands,
-    targets: Vec<u64>,
+    /// The direct jumps: the target's address, and the index of the jump.
+    targets: Vec<(u64, u32)>,
     /// Registers that hold values that the block has loaded.
     loaded: u16,
 }
@@ -154,16 +192,23 @@ impl Builder {
         while decoder.can_decode() {
             decoder.decode_out(&mut instruction);
             anywhere |= instruction::jumps_anywhere(&instruction);
-            self.targets.extend(instruction::jump_target(&instruction));
+            let target = instruction::jump_target(&instruction);
+            self.targets
+                .extend(target.map(|target| (target, out.steps.len() as u32)));
             self.push(&instruction, out);
         }
         out.find_stores();
         out.entries_unknown = anywhere && !range.tables_known;
-        self.targets
-            .extend(range.entries.iter().map(|entry| entry.0));
-        for &target in &self.targets {
-            if let Some(offset) = range.offset_of(sunder_access::CodeAddress(target)) {
-                out.mark_entry(offset);
+        for &(target, jump) in &self.targets {
+            if let Some(offset) = range.offset_of(CodeAddress(target)) {
+                out.mark_entry(offset, false);
+                out.jumps.push((offset, jump));
+            }
+        }
+        out.jumps.sort_unstable();
+        for &entry in &range.entries {
+            if let Some(offset) = range.offset_of(entry) {
+                out.mark_entry(offset, true);
             }
         }
     }
@@ -196,7 +241,9 @@ impl Builder {
             offset: (instruction.ip() - out.start) as u32,
             len: instruction.len() as u8,
             ends_block: instruction::ends_block(instruction),
+            falls_through: instruction::falls_through(instruction),
             entry: false,
+            entered_from_elsewhere: false,
             invalid: instruction.is_invalid(),
             segment_relative: 0,
             through: false,

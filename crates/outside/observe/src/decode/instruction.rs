@@ -12,6 +12,12 @@ pub(super) fn ends_block(instruction: &Instruction) -> bool {
     Control::of(instruction) != Control::Next
 }
 
+/// Whether the next instruction may be executed right after it, without a call of a function or of
+/// the kernel in between.
+pub(super) fn falls_through(instruction: &Instruction) -> bool {
+    matches!(Control::of(instruction), Control::Next | Control::Branch(_))
+}
+
 /// The target of a direct jump.
 pub(super) fn jump_target(instruction: &Instruction) -> Option<u64> {
     Control::of(instruction).jump_target()

@@ -24,6 +24,8 @@ pub(super) struct Operand {
     repeated: bool,
     /// Whether base and index determine the address.
     addressable: bool,
+    /// Whether a mask, which no general register holds, chooses among its bytes.
+    masked: bool,
 }
 
 /// An address relative to `rsp` or `rbp`, or an absolute one.
@@ -37,6 +39,8 @@ pub(super) struct Site {
 pub(super) enum Touch {
     /// At this address.
     At(Address),
+    /// Bytes that a mask chooses among those from this address on.
+    Within(Address),
     /// None: a string instruction with count zero.
     Nothing,
     /// Not known, as its registers are not.
@@ -54,6 +58,7 @@ impl Operand {
             }
         }
         match self.address(before) {
+            Some(address) if self.addressable && self.masked => Touch::Within(address),
             Some(address) if self.addressable => Touch::At(address),
             _ => Touch::Unknown,
         }
@@ -61,7 +66,7 @@ impl Operand {
 
     /// The terms of its address; `None` if the address is not a plain sum.
     pub(super) const fn sum(&self) -> Option<(Option<Register>, Option<Index>, u64)> {
-        if self.narrow || self.repeated || !self.addressable {
+        if self.narrow || self.repeated || self.masked || !self.addressable {
             return None;
         }
         Some((self.base, self.index, self.displacement))
@@ -104,13 +109,15 @@ pub(super) struct Operands {
     pub segment_relative: u8,
 }
 
-/// Whether the access is claimed. Not claimed are accesses whose bytes the registers alone do not
-/// tell: masked elements, and what depends on the processor's state. Not claimed either are
-/// accesses without an explicit operand, above all to the stack: the code around them tells little
+/// Whether the access has an operand here. Those that depend on the processor's state have none,
+/// and accesses without an explicit operand, above all to the stack: the code around them tells little
 /// about what other threads do with those bytes.
 fn is_claimed(access: &Access) -> bool {
     matches!(access.role, Role::Operand | Role::String)
-        && matches!(access.certainty, Certainty::Always | Certainty::Counted)
+        && matches!(
+            access.certainty,
+            Certainty::Always | Certainty::Counted | Certainty::Masked
+        )
 }
 
 /// Collects the operands of an instruction with these effects into `out`.
@@ -138,6 +145,7 @@ pub(super) fn collect(does: &Does, out: &mut Operands) {
             kind,
             narrow: place.bits == 32,
             repeated: access.certainty == Certainty::Counted,
+            masked: access.certainty == Certainty::Masked,
             addressable: place.reach == Reach::There
                 && place.index.is_none_or(|index| index.part.bits >= 32),
         });

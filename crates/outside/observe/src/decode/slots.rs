@@ -196,7 +196,7 @@ impl Pass<'_> {
             match operand.touch(&self.known) {
                 Touch::At(address) => loaded = Some(address),
                 Touch::Unknown if step.through => self.name(operand, distance),
-                Touch::Unknown | Touch::Nothing => {}
+                Touch::Unknown | Touch::Within(_) | Touch::Nothing => {}
             }
             if let Some(site) = operand.site()
                 && step.effect.is_load()
@@ -206,7 +206,7 @@ impl Pass<'_> {
             }
         }
         for operand in operands.iter().filter(|o| o.kind.writes()) {
-            if let Touch::At(address) = operand.touch(&self.known) {
+            if let Touch::At(address) | Touch::Within(address) = operand.touch(&self.known) {
                 self.changed(Span::new(address, operand.width.into()));
             }
         }
@@ -229,7 +229,8 @@ impl Pass<'_> {
         let Some(slot) = self.pointers.sum(base, index, displacement, &self.known) else {
             return;
         };
-        let named = self.out.near.iter_mut().find(|n| n.distance == distance);
+        let mut near = self.out.near.iter_mut();
+        let named = near.find(|n| n.distance == distance && !n.avoidable);
         if let Some(near) = named {
             near.through = Some(slot);
             self.named = true;

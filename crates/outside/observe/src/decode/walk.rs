@@ -83,6 +83,18 @@ fn emit(
     let instruction = CodeAddress(function.start + u64::from(step.offset));
     out.segment_relative += u32::from(step.segment_relative);
     for operand in function.operands(step) {
+        let mut near_access = |within| {
+            out.near.push(NearAccess {
+                instruction,
+                kind: operand.kind,
+                width: operand.width,
+                distance,
+                through: None,
+                within,
+                suspect: false,
+                avoidable: false,
+            });
+        };
         match operand.touch(before) {
             Touch::At(address) => {
                 out.accesses.push(Access {
@@ -98,13 +110,8 @@ fn emit(
                 out.distances.push(distance);
             }
             Touch::Nothing => {}
-            Touch::Unknown => out.near.push(NearAccess {
-                instruction,
-                kind: operand.kind,
-                width: operand.width,
-                distance,
-                through: None,
-            }),
+            Touch::Within(address) => near_access(Some(address)),
+            Touch::Unknown => near_access(None),
         }
     }
     out.near.len() > near

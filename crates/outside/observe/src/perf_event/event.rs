@@ -54,6 +54,16 @@ impl Attr {
         attr
     }
 
+    /// A counting breakpoint on the execution of the instruction at `address`. It reports before
+    /// the instruction is executed (Intel SDM volume 3B, 18.3.1.1), so registers are those that it
+    /// uses.
+    pub(crate) fn execution(address: u64) -> Self {
+        let mut attr = Self::breakpoint(address);
+        attr.bp_type = kernel::HW_BREAKPOINT_X;
+        attr.bp_len = size_of::<libc::c_long>() as u64;
+        attr
+    }
+
     /// Reports mappings, names, starts and ends of threads, too.
     pub(crate) fn report_tasks(&mut self) {
         self.set_mmap(1);

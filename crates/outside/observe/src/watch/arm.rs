@@ -27,6 +27,24 @@ const LAYOUT: SampleLayout = SampleLayout {
 /// Bytes of one hit in a ring: header, four fields, the ABI and 17 registers.
 const RECORD: usize = 8 + 4 * 8 + 8 + 17 * 8;
 
+/// What a breakpoint stops at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Accesses to the word of 8 bytes at its address.
+    Access,
+    /// The instruction at its address.
+    Execution,
+}
+
+impl Stop {
+    fn attribute(self, address: Address) -> Attr {
+        match self {
+            Self::Access => Attr::breakpoint(address.0),
+            Self::Execution => Attr::execution(address.0),
+        }
+    }
+}
+
 /// The watchpoints of one thread.
 struct Thread {
     id: ThreadId,
@@ -42,7 +60,8 @@ struct Thread {
 /// Watchpoints on the same words in several threads.
 pub(super) struct Armed {
     threads: Vec<Thread>,
-    /// The watched words: as many of those given as there were slots for.
+    stop: Stop,
+    /// The watched words or instructions: as many of those given as there were slots for.
     words: Vec<Address>,
     /// After this many hits, the kernel disables a watchpoint.
     limit: u32,
@@ -64,18 +83,20 @@ enum Failure {
 }
 
 impl Armed {
-    /// Sets watchpoints on `words` (at most the number of slots) in `threads`,
-    /// disabled, each for `limit` hits.
+    /// Sets watchpoints on `words` (at most the number of slots; instructions, if `stop` is
+    /// [`Stop::Execution`]) in `threads`, disabled, each for `limit` hits.
     ///
     /// # Errors
     /// If no thread can be watched.
     pub(super) fn set(
         process: ProcessId,
         threads: &[ThreadId],
+        stop: Stop,
         words: &[Address],
         limit: u32,
     ) -> Result<Self, WatchError> {
         let mut armed = Self {
+            stop,
             threads: Vec::new(),
             words: words.to_vec(),
             limit,
@@ -101,7 +122,7 @@ impl Armed {
     fn arm(&mut self, thread: ThreadId) -> Result<Thread, Failure> {
         let mut events: Vec<PerfEvent> = Vec::with_capacity(self.words.len());
         for word in &self.words {
-            let mut attr = Attr::breakpoint(word.0);
+            let mut attr = self.stop.attribute(*word);
             attr.sample_type = LAYOUT.sample_type;
             attr.sample_regs_user = LAYOUT.user_registers;
             match PerfEvent::open(&attr, EventTarget::Thread(thread.0)) {
@@ -264,7 +285,7 @@ mod tests {
     /// Arms the calling thread, unless this machine has no watchpoints.
     fn armed(words: &[Address]) -> Option<Armed> {
         let process = ProcessId(std::process::id());
-        match Armed::set(process, &own_thread(), words, 10) {
+        match Armed::set(process, &own_thread(), Stop::Access, words, 10) {
             Ok(armed) => Some(armed),
             Err(error) => {
                 println!("SKIP: {error}");
@@ -281,9 +302,9 @@ mod tests {
         };
         assert_eq!(first.words(), words(0..3));
         // One slot is left, so only the first of two words is watched.
-        let second = Armed::set(process, &own_thread(), &words(4..6), 10).ok();
+        let second = Armed::set(process, &own_thread(), Stop::Access, &words(4..6), 10).ok();
         assert_eq!(second.as_ref().map(|armed| armed.words().len()), Some(1));
-        let third = Armed::set(process, &own_thread(), &words(6..8), 10).err();
+        let third = Armed::set(process, &own_thread(), Stop::Access, &words(6..8), 10).err();
         assert!(
             matches!(third, Some(WatchError::SlotsTaken(_))),
             "{third:?}"
@@ -293,7 +314,7 @@ mod tests {
         drop((first, second));
         let deadline = Instant::now() + Duration::from_secs(20);
         let again = loop {
-            let again = Armed::set(process, &own_thread(), &words(0..4), 10).ok();
+            let again = Armed::set(process, &own_thread(), Stop::Access, &words(0..4), 10).ok();
             let count = again.map(|armed| armed.watchpoints());
             if count == Some(4) || Instant::now() > deadline {
                 break count;

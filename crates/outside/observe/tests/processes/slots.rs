@@ -165,6 +165,9 @@ fn of(
             address: Address(address),
             add: 16,
         }),
+        within: None,
+        suspect: false,
+        avoidable: false,
     };
     let decoded = Decoded {
         near: vec![near],

@@ -140,6 +140,7 @@ enum Operation {
 }
 
 /// One executed instruction: the registers before it, and its accesses.
+#[derive(Debug)]
 pub struct Point {
     pub address: u64,
     pub registers: [u64; 16],
