@@ -44,6 +44,12 @@ pub fn result(findings: Vec<Finding>) -> Findings {
             first_contention_seconds: Some(0.031),
             observer_cpu_seconds: 0.021,
             program_cpu_seconds: Some(6.3),
+            unattributed_percent: Some(2.5),
+            unattributed: vec![Unattributed {
+                function: "parse_points".to_owned(),
+                module: Some("/home/user/phoenix/linear_regression".to_owned()),
+                percent: 2.25,
+            }],
         },
         findings,
         limits: vec![Limit::Text(

@@ -56,6 +56,13 @@ pub enum Limit {
         /// What refused them.
         why: String,
     },
+    /// For much of the time, the addresses of accesses are not known.
+    Unattributed {
+        /// The share of the time, 0 to 100.
+        percent: f64,
+        /// The functions with most of it, and their shares.
+        functions: Vec<(String, f64)>,
+    },
     /// Some findings rest on samples alone.
     Unconfirmed,
     /// So many objects had too few accesses for a verdict.
@@ -194,6 +201,17 @@ impl fmt::Display for Limit {
             ),
             Self::NoWatchpoints { why } => {
                 write!(f, "Watchpoints confirmed nothing (more): {why}.")
+            }
+            Self::Unattributed { percent, functions } => {
+                write!(
+                    f,
+                    "For {percent:.0} % of the time the addresses of accesses are not known"
+                )?;
+                for (number, (function, percent)) in functions.iter().enumerate() {
+                    let before = if number == 0 { ":" } else { "," };
+                    write!(f, "{before} {function} ({percent:.0} %)")?;
+                }
+                f.write_str("; false sharing there is not found.")
             }
             Self::Unconfirmed => f.write_str(
                 "Findings marked as not confirmed rest on samples alone: watchpoints were not \

@@ -171,6 +171,26 @@ pub struct Run {
     /// for a processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program_cpu_seconds: Option<f64>,
+    /// The share of the threads' time, 0 to 100, for which the address of the access that may have
+    /// held the thread up is not known: its own instruction's, or the last one before it. False
+    /// sharing that hides there is not found. Absent if no samples were taken in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unattributed_percent: Option<f64>,
+    /// The functions to which most of that time belongs, the one with the most first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unattributed: Vec<Unattributed>,
+}
+
+/// A function with time for which the addresses of accesses are not known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Unattributed {
+    /// The function, demangled; `file+0x…` if it has no name.
+    pub function: String,
+    /// The file that holds its code.
+    pub module: Option<String>,
+    /// This time as a share of all time of the threads, 0 to 100.
+    pub percent: f64,
 }
 
 /// One object, or a pair of neighbours, whose cache lines are shared.

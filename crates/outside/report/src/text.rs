@@ -49,10 +49,10 @@ pub fn text(findings: &Findings, options: &TextOptions) -> String {
 }
 
 fn head(page: &mut Page, all: &Findings, threshold: f64, counts: Counts) {
-    let paint = if counts.significant > 0 {
-        Paint::Alarm
-    } else {
-        Paint::Good
+    let paint = match () {
+        () if counts.significant > 0 => Paint::Alarm,
+        () if describe::is_unknown(all) => Paint::Bold,
+        () => Paint::Good,
     };
     page.paragraph("", "", paint, &describe::answer(all, threshold));
     page.line(&[(Paint::Dim, &describe::command(all))]);
