@@ -20,34 +20,39 @@ pub fn join_words_of_one_lock(verdict: &mut Verdict, names: &mut Names) {
 }
 
 fn is_one_mutex(verdict: &Verdict, names: &mut Names) -> bool {
+    let has_lock_word = verdict.words.iter().any(is_atomic);
     lies_like_one_mutex(&verdict.words)
         && verdict.sites.iter().all(|site| {
-            names
-                .frames(site.instruction)
-                .first()
-                .is_some_and(is_of_mutex)
+            let frames = names.frames(site.instruction);
+            let innermost = frames.first();
+            innermost.is_some_and(|frame| is_of_mutex(frame, has_lock_word))
         })
+}
+
+fn is_atomic(word: &WordUse) -> bool {
+    word.threads.iter().any(|thread| thread.atomics > 0)
 }
 
 /// Whether the words can be one mutex: a word with atomic accesses, and no other words but
 /// those within the size of a mutex; or the rest of a mutex whose lock word is on the line
 /// before.
 fn lies_like_one_mutex(words: &[WordUse]) -> bool {
-    let atomic = |w: &WordUse| w.threads.iter().any(|t| t.atomics > 0);
     let (Some(first), Some(end)) = (words.first(), words.iter().map(|w| w.offset + w.size).max())
     else {
         return false;
     };
-    match words.iter().filter(|w| atomic(w)).count() {
+    match words.iter().filter(|w| is_atomic(w)).count() {
         0 => end <= MUTEX_BYTES - LOCK_WORD_BYTES,
-        1 => atomic(first) && end - first.offset <= MUTEX_BYTES,
+        1 => is_atomic(first) && end - first.offset <= MUTEX_BYTES,
         _ => false,
     }
 }
 
 /// Whether the innermost function is one of the C library's functions for mutexes. Without
-/// debug information the internal ones have no names of their own.
-fn is_of_mutex(frame: &CodeFrame) -> bool {
+/// debug information the internal ones have no names of their own. Neither have those that fill and
+/// copy memory, so a function without a name is taken for one of a mutex only if a lock word was
+/// seen (`has_lock_word`).
+fn is_of_mutex(frame: &CodeFrame, has_lock_word: bool) -> bool {
     let module = frame.module.as_deref().unwrap_or_default();
     let file = module.rsplit('/').next().unwrap_or_default();
     let function = frame.function.trim_start_matches('_');
@@ -55,7 +60,7 @@ fn is_of_mutex(frame: &CodeFrame) -> bool {
     let function = function.trim_start_matches('_');
     function.starts_with("pthread_mutex_")
         || function.starts_with("lll_")
-        || (is_c_library(module) && function.starts_with(file))
+        || (has_lock_word && is_c_library(module) && function.starts_with(file))
 }
 
 #[cfg(test)]
@@ -110,11 +115,17 @@ mod tests {
             "pthread_mutex_unlock+0x3c",
             "libc.so.6+0x8a120",
         ] {
-            assert!(is_of_mutex(&frame(name, libc)), "{name}");
+            assert!(is_of_mutex(&frame(name, libc), true), "{name}");
         }
+        assert!(is_of_mutex(&frame("__pthread_mutex_lock", libc), false));
+        // Perhaps the one that fills memory.
+        assert!(!is_of_mutex(&frame("libc.so.6+0x16e0a3", libc), false));
         for name in ["pthread_cond_signal", "memcpy", "update"] {
-            assert!(!is_of_mutex(&frame(name, libc)), "{name}");
+            assert!(!is_of_mutex(&frame(name, libc), true), "{name}");
         }
-        assert!(!is_of_mutex(&frame("libfoo.so+0x10", "/opt/libfoo.so")));
+        assert!(!is_of_mutex(
+            &frame("libfoo.so+0x10", "/opt/libfoo.so"),
+            true
+        ));
     }
 }
