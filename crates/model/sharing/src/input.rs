@@ -19,6 +19,34 @@ pub struct Sample<'a> {
     /// Instructions of the same block that touch memory at an address that the sample does not
     /// tell.
     pub near: &'a [CodeAddress],
+    /// The ways by which control may have come to the sampled instruction, if there are several.
+    pub ways: Option<Ways<'a>>,
+}
+
+/// Instructions that may have been executed just before a sampled one.
+#[derive(Clone, Copy, Debug)]
+pub struct Ways<'a> {
+    /// The instruction at which the ways join: the sampled one, or one shortly before it.
+    pub at: CodeAddress,
+    /// Instructions that touch memory, each on one of the ways to it.
+    pub perhaps: &'a [CodeAddress],
+}
+
+/// What breakpoints on instructions saw of one thread in an execution burst.
+#[derive(Clone, Copy, Debug)]
+pub struct Execution<'a> {
+    /// The time of the burst.
+    pub time: Time,
+    /// The thread.
+    pub thread: ThreadId,
+    /// The instruction at which the ways from the others join; the only one, if it is alone.
+    pub at: CodeAddress,
+    /// How often it was executed. The numbers are comparable: all were counted over the same time.
+    pub passes: u32,
+    /// The other instructions, and how often each was executed.
+    pub executed: &'a [(CodeAddress, u32)],
+    /// The accesses of all of these executions, with exact addresses.
+    pub accesses: &'a [Access],
 }
 
 /// What hardware watchpoints saw between two times: every access to the watched words by the

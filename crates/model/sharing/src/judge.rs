@@ -3,6 +3,7 @@
 //! no clock: the only time is that of the accesses.
 
 use crate::config::{Config, MAX_GAP_WINDOWS, SAMPLES_PER_WINDOW};
+use crate::executed::Executed;
 use crate::footprint::Footprint;
 use crate::hash::Map;
 use crate::input::{Burst, Sample};
@@ -44,7 +45,7 @@ pub struct Counts {
 }
 
 /// The error of an access that arrives after its memory has changed owner.
-struct LateAccess;
+pub(crate) struct LateAccess;
 
 /// Decides which lines are shared, how, and at what cost. See the crate's documentation.
 #[derive(Clone, Debug)]
@@ -53,16 +54,17 @@ pub struct Judge {
     pub(crate) scale: Scale,
     pub(crate) lines: Map<Address, Box<Line>>,
     singles: SingleTouches,
-    near: Near,
+    pub(crate) near: Near,
+    pub(crate) executed: Executed,
     threads: Threads,
-    running: Running,
+    pub(crate) running: Running,
     retired: Vec<Verdict>,
     counts: Counts,
     next_serial: u64,
     last: Time,
     started: bool,
     /// Lines touched by the present sample; a field so that its allocation is reused.
-    touched: Vec<Address>,
+    pub(crate) touched: Vec<Address>,
 }
 
 impl Judge {
@@ -80,6 +82,7 @@ impl Judge {
             lines: Map::default(),
             singles: SingleTouches::default(),
             near: Near::default(),
+            executed: Executed::default(),
             threads: Threads::default(),
             running: Running::default(),
             retired: Vec::new(),
@@ -146,6 +149,7 @@ impl Judge {
             };
             self.take(&access, Class::Timed, sample.period_ns as f32, cpu);
         }
+        self.take_executed(sample, cpu);
         self.take_near(sample);
     }
 
@@ -182,13 +186,9 @@ impl Judge {
                 .iter()
                 .filter_map(|a| Some((*a, self.footprint(base, a)?)))
                 .collect();
-            let first = self.singles.take(base);
-            self.line(base, burst.started);
+            self.open_line(base, burst.started);
             let scale = self.scale;
             if let Some(line) = self.lines.get_mut(&base) {
-                if let Some(first) = first {
-                    line.touch(&first, &self.running, &scale);
-                }
                 line.add_burst(&hits, watched, &scale);
             }
         }
@@ -229,11 +229,15 @@ impl Judge {
             kind: sunder_access::Kind::Write,
         };
         line.catch_up(&self.scale);
+        self.next_serial += 1;
         if !line.uses(bytes) {
             line.bar(bytes, at.0);
+            if line.users.is_empty() {
+                // What is known of it is known from execution bursts only.
+                line.serial = self.next_serial;
+            }
             return;
         }
-        self.next_serial += 1;
         line.settle(&self.scale);
         let verdict = line
             .is_contended_in(bytes)
@@ -444,7 +448,7 @@ impl Judge {
 
     /// Passes a touch to its line if the line was touched before, else remembers it as the
     /// line's first. Returns the line's serial for touches of samples, else 0.
-    fn put(&mut self, base: Address, touch: &Touch) -> Result<u64, LateAccess> {
+    pub(crate) fn put(&mut self, base: Address, touch: &Touch) -> Result<u64, LateAccess> {
         let scale = self.scale;
         if let Some(line) = self.lines.get_mut(&base) {
             if !line.touch(touch, &self.running, &scale) {
@@ -467,39 +471,8 @@ impl Judge {
         Ok(line.serial)
     }
 
-    /// Adds the time that the sample probably spent on lines that it has no address for.
-    fn take_near(&mut self, sample: &Sample<'_>) {
-        let mut best: Vec<(Address, f32)> = Vec::new();
-        for &instruction in sample.near {
-            for guess in self.near.guesses(sample.thread, instruction) {
-                let known = self.lines.get(&guess.line);
-                if self.touched.contains(&guess.line)
-                    || known.is_none_or(|l| l.serial != guess.serial)
-                {
-                    continue;
-                }
-                match best.iter_mut().find(|b| b.0 == guess.line) {
-                    Some(old) => old.1 = old.1.max(guess.share),
-                    None => best.push((guess.line, guess.share)),
-                }
-            }
-        }
-        for (base, share) in best {
-            if let Some(line) = self.lines.get_mut(&base) {
-                let spent = share * sample.period_ns as f32;
-                line.touch_near(
-                    sample.thread,
-                    sample.time.0,
-                    spent,
-                    &self.running,
-                    &self.scale,
-                );
-            }
-        }
-    }
-
     /// The part of `access` that lies in the line at `base`.
-    fn footprint(&self, base: Address, access: &Access) -> Option<Footprint> {
+    pub(crate) fn footprint(&self, base: Address, access: &Access) -> Option<Footprint> {
         let span = access.span();
         let line = Span::new(base, self.config.granule().bytes());
         if !span.overlaps(line) {
@@ -512,6 +485,19 @@ impl Judge {
             len: (to - from) as u16,
             kind: access.kind,
         })
+    }
+
+    /// Makes the record of the line at `base`, if there is none, and returns the line's serial.
+    pub(crate) fn open_line(&mut self, base: Address, time: Time) -> u64 {
+        let first = self.singles.take(base);
+        self.line(base, time);
+        let Some(line) = self.lines.get_mut(&base) else {
+            return 0;
+        };
+        if let Some(first) = first {
+            line.touch(&first, &self.running, &self.scale);
+        }
+        line.serial
     }
 
     fn line(&mut self, base: Address, time: Time) -> &mut Line {

@@ -11,6 +11,7 @@ mod claimed;
 mod command;
 mod ending;
 mod executed;
+mod executing;
 mod kind;
 mod limits;
 mod look;

@@ -3,6 +3,7 @@
 //! not know how the target was started, and must not print.
 
 use crate::claimed::{Claimed, claimed};
+use crate::executing;
 use crate::observer::{Attention, LiveObserver};
 use crate::quiet::Quiet;
 use crate::timer;
@@ -60,6 +61,8 @@ pub struct Live {
     budget: Budget,
     watchers: HashMap<ProcessId, Watcher>,
     quiet: Quiet,
+    /// Whether the last burst was one of executions.
+    asked: bool,
     started: Instant,
     start: Time,
     next_maps: Duration,
@@ -95,6 +98,7 @@ impl Live {
             },
             watchers: HashMap::new(),
             quiet: Quiet::default(),
+            asked: false,
             started: Instant::now(),
             start: monotonic_now(),
             next_maps: Duration::ZERO,
@@ -308,6 +312,9 @@ impl Live {
     /// Watches the costliest suspect that is not settled yet, for one burst.
     fn watch(&mut self) {
         for process in self.session.living() {
+            if self.ask(process) {
+                continue;
+            }
             let suspects = self
                 .session
                 .process(process)
@@ -340,12 +347,24 @@ impl Live {
         }
     }
 
+    /// Makes an execution burst, if it is time for one: they and the bursts of watchpoints take
+    /// turns. Returns whether one was made.
+    fn ask(&mut self, process: ProcessId) -> bool {
+        self.asked = !self.asked && self.watch_refused.is_none();
+        if !self.asked {
+            return false;
+        }
+        let watcher = watcher(&mut self.watchers, process, self.budget);
+        let asked = executing::ask(&mut self.session, watcher, process);
+        self.asked = asked.unwrap_or_else(|error| {
+            self.watch_refused = Some(error.to_string());
+            false
+        });
+        self.asked
+    }
+
     fn burst(&mut self, process: ProcessId, words: Vec<Address>, threads: Vec<ThreadId>) {
-        let budget = self.budget;
-        let watcher = self
-            .watchers
-            .entry(process)
-            .or_insert_with(|| Watcher::new(process, budget));
+        let watcher = watcher(&mut self.watchers, process, self.budget);
         let request = BurstRequest {
             words,
             threads,
@@ -371,6 +390,16 @@ impl Live {
             Err(error) => self.watch_refused = Some(error.to_string()),
         }
     }
+}
+
+/// The watcher of `process`, which is made when it is first needed.
+fn watcher(
+    watchers: &mut HashMap<ProcessId, Watcher>,
+    process: ProcessId,
+    budget: Budget,
+) -> &mut Watcher {
+    let new = || Watcher::new(process, budget);
+    watchers.entry(process).or_insert_with(new)
 }
 
 /// Takes the last samples of the image that the claim's image replaces: that image has ended.

@@ -7,6 +7,7 @@
 //! not wait, print, start or stop anything, nor read more of a target than `/proc` shows.
 
 mod assemble;
+mod blind;
 mod blocks;
 mod common_memory;
 mod cpu_time;
@@ -30,9 +31,11 @@ mod sharable;
 mod shared;
 mod slots;
 mod threads;
+mod unattributed;
 mod wanted;
 
 pub use assemble::{Assembled, assemble};
+pub use blind::Question;
 pub use blocks::{FreedBlock, HeapBlocks, OwnerChange};
 pub use cpu_time::{childrens_cpu_seconds, own_cpu_seconds};
 pub use files::TargetFiles;

@@ -4,6 +4,7 @@
 //! Fed by `session`, for every observer. It must not open or wait for anything in a way that
 //! the target could notice.
 
+use crate::blind::Blind;
 use crate::blocks::{FreedBlock, HeapBlocks, OwnerChange};
 use crate::common_memory::{has_common_memory, makes_common};
 use crate::files::TargetFiles;
@@ -28,7 +29,7 @@ use sunder_objects::{
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::proc::{self, MemoryUse};
 use sunder_observe::{Decoded, RawSample};
-use sunder_sharing::{Burst, Config, Judge, Sample};
+use sunder_sharing::{Burst, Config, Judge, Sample, Ways};
 use sunder_trace::read::Event;
 use sunder_wire::TargetThread;
 
@@ -73,6 +74,9 @@ pub struct Process {
     watched: std::collections::HashSet<Address>,
     accesses: Vec<(sunder_access::Access, i16)>,
     near: Vec<CodeAddress>,
+    perhaps: Vec<CodeAddress>,
+    /// The time whose accesses have no address.
+    pub blind: Blind,
     /// Figures for the report.
     pub figures: Figures,
     /// The remedy that moves its pages stops all of its threads for that, so that their state
@@ -155,6 +159,8 @@ impl Process {
             watched: std::collections::HashSet::new(),
             accesses: Vec::new(),
             near: Vec::new(),
+            perhaps: Vec::new(),
+            blind: Blind::default(),
             figures: Figures::default(),
             stops_to_move: false,
         }
@@ -248,14 +254,27 @@ impl Process {
                 .zip(&decoded.distances)
                 .map(|(access, distance)| (*access, *distance as i16)),
         );
+        self.blind.sampled(sample, decoded);
         self.near.clear();
-        self.near.extend(decoded.near.iter().map(|n| n.instruction));
+        self.perhaps.clear();
+        for near in &decoded.near {
+            let kind = if near.avoidable {
+                &mut self.perhaps
+            } else {
+                &mut self.near
+            };
+            kind.push(near.instruction);
+        }
         let seen = Sample {
             time: sample.time,
             thread: sample.thread,
             period_ns: sample.period_ns,
             accesses: &self.accesses,
             near: &self.near,
+            ways: decoded.join.map(|at| Ways {
+                at,
+                perhaps: &self.perhaps,
+            }),
         };
         self.judge.sample_on(sample.cpu, &seen);
     }

@@ -3,6 +3,7 @@
 
 use crate::assemble::Assembled;
 use crate::process::Process;
+use crate::unattributed::BlindTime;
 use std::collections::HashSet;
 use sunder_access::{ProcessId, ThreadId};
 use sunder_findings as findings;
@@ -26,6 +27,7 @@ pub struct Observed {
 pub struct Building {
     findings: Findings,
     weak: usize,
+    time: BlindTime,
     /// Pairs, because a thread that executes another program is still the same thread.
     threads: HashSet<(ProcessId, ThreadId)>,
 }
@@ -51,6 +53,7 @@ impl Building {
                 repair: None,
             },
             weak: 0,
+            time: BlindTime::default(),
             threads: HashSet::new(),
         }
     }
@@ -73,12 +76,19 @@ impl Building {
             self.findings.processes.push(process.describe());
         }
         self.weak += assembled.weak;
+        self.time.add(process);
         self.findings.findings.extend(assembled.findings);
         for limit in process.names.limits().into_iter().map(Limit::Names) {
             if !self.findings.limits.contains(&limit) {
                 self.findings.limits.push(limit);
             }
         }
+    }
+
+    /// Adds the names of the functions of `process` for whose time the addresses of accesses are
+    /// not known.
+    pub fn add_unattributed(&mut self, process: &mut Process) {
+        self.time.add_functions(process);
     }
 
     /// Adds the findings about memory that processes share with each other.
@@ -93,6 +103,7 @@ impl Building {
         for finding in &mut self.findings.findings {
             finding.advice = sunder_plan::advise(finding, line);
         }
+        std::mem::take(&mut self.time).show(&mut self.findings.run);
         self.add_limits();
         sunder_findings::rank(&mut self.findings);
         self.findings
@@ -111,6 +122,14 @@ impl Building {
         if run.samples < FEW_SAMPLES && run.threads > 1 && run.observer != "trace" {
             limits.push(Limit::FewSamples(run.samples));
         }
+        let unknown = run.unattributed_percent.unwrap_or(0.0);
+        if unknown >= MUCH_UNKNOWN_PERCENT {
+            let function = |one: &findings::Unattributed| (one.function.clone(), one.percent);
+            limits.push(Limit::Unattributed {
+                percent: unknown,
+                functions: run.unattributed.iter().map(function).collect(),
+            });
+        }
         if self.weak > 0 {
             limits.push(Limit::Coincidences(self.weak));
         }
@@ -121,6 +140,10 @@ impl Building {
         self.findings.limits.extend(limits);
     }
 }
+
+/// A lesser share of the time without addresses is not worth a sentence: of what hides there, little
+/// would be significant.
+const MUCH_UNKNOWN_PERCENT: f64 = 5.0;
 
 /// Fewer samples than this say little: for the least evidence that a verdict needs, a line
 /// would have to take one in ten of them.

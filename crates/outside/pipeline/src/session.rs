@@ -2,6 +2,7 @@
 //! `import`, and asked for the result at the end. It must not wait or print, nor read more of
 //! the target than `/proc` shows.
 
+mod executed;
 mod finish;
 
 use crate::files::HeldFiles;

@@ -93,5 +93,6 @@ fn resolve(reader: &SlotReader, sample: &RawSample, decoded: &mut Decoded) {
         decoded.distances.push(one.distance);
         false
     });
+    decoded.blind = near.iter().any(|near| near.suspect);
     decoded.near = near;
 }

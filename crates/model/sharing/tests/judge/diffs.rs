@@ -33,6 +33,7 @@ fn commit(judge: &mut Judge, thread: u32, time: u64, word: u64) {
         period_ns: INTERVAL,
         accesses: &seen,
         near: &[],
+        ways: None,
     });
 }
 
@@ -82,6 +83,7 @@ fn one_writer_beside_readers_is_not_seen_by_page_diffs() {
             period_ns: INTERVAL,
             accesses: &seen,
             near: &[],
+            ways: None,
         });
     }
     assert!(verdict_on(&judge, LINE).is_none_or(|v| v.evidence == 0));
@@ -106,6 +108,7 @@ fn the_cost_is_the_time_on_the_line() {
                 period_ns: INTERVAL,
                 accesses: &seen,
                 near: &[],
+                ways: None,
             });
         }
     }

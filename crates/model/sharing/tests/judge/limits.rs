@@ -27,6 +27,7 @@ fn time_on_undecoded_instructions_is_added_by_their_habits() {
                 period_ns: MS,
                 accesses: if i % 2 == 0 { &decoded } else { &[] },
                 near: if i % 2 == 0 { &[] } else { &near },
+                ways: None,
             });
         }
     }
@@ -58,6 +59,7 @@ fn an_undecoded_instruction_that_touches_many_lines_adds_nothing() {
                 period_ns: MS,
                 accesses: if i % 2 == 0 { &decoded } else { &[] },
                 near: if i % 2 == 0 { &[] } else { &near },
+                ways: None,
             });
         }
     }
@@ -89,6 +91,7 @@ fn habits_end_with_the_object_that_they_were_learned_on() {
                 period_ns: MS,
                 accesses: &[],
                 near: &[old],
+                ways: None,
             });
         }
     }

@@ -57,6 +57,7 @@ fn feed(judge: &mut Judge, steps: &[Step], timed: bool, parts: impl Fn(Use) -> V
                 period_ns: TICK,
                 accesses: &accesses,
                 near: &[],
+                ways: None,
             });
         } else {
             for access in &accesses {

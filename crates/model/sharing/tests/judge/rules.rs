@@ -370,6 +370,7 @@ fn alternating(cpus: impl Fn(u64) -> [u32; 2]) -> Option<sunder_sharing::Verdict
                 period_ns: MS,
                 accesses: &accesses,
                 near: &[],
+                ways: None,
             };
             judge.sample_on(cpus(i)[thread as usize - 1], &sample);
         }

@@ -41,6 +41,7 @@ pub fn sample(judge: &mut Judge, time: u64, thread: u32, period_ns: u64, uses: &
         period_ns,
         accesses: &accesses,
         near: &[],
+        ways: None,
     });
 }
 

@@ -86,6 +86,7 @@ impl Session {
             assembled.findings.extend(latent);
             let files = files_of(&assembled.findings, threshold);
             process.names.add_remedies(&files);
+            result.add_unattributed(process);
             result.add(process, assembled);
         }
         result.finish()
