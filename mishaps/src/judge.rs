@@ -83,6 +83,9 @@ fn program(
         Program::Ended(status) => shown(status),
         // The tool has waited for it, or has not started it.
         Program::OfTool if tool == right => tool,
+        Program::OfTool if ran_short(scene, mishap, tool) && beginning => {
+            return Verdict::Documented(NO_ROOM);
+        }
         Program::OfTool if seen.stdout.is_empty() => return Verdict::NotStarted,
         Program::OfTool if Some(tool) == signalled && beginning => {
             return Verdict::EndedBySignal;
@@ -109,10 +112,8 @@ fn program(
     {
         return Verdict::EndedBySignal;
     }
-    // Our heap reserves half of a limited address space, so there is less for stacks.
-    let short = matches!(mishap, Mishap::Short(Shortage::AddressSpace(_)));
-    if short && scene.mode.name == "run" && status == NO_THREAD {
-        return Verdict::Documented("no room for a thread's stack beside our heap");
+    if ran_short(scene, mishap, status) && beginning {
+        return Verdict::Documented(NO_ROOM);
     }
     let killed = 128 + libc::SIGKILL;
     let isolates = scene.mode.name.contains("protect") || scene.mode.name.contains("isolate");
@@ -123,6 +124,24 @@ fn program(
     Verdict::Wrong(format!(
         "the program ended with {status} instead of {right}"
     ))
+}
+
+/// What became of a program that [`ran_short`].
+const NO_ROOM: &str = "no room for the program's memory beside our library";
+
+/// The status of a program that is not ours when it has no memory.
+const OTHERS_FAILURE: i32 = 1;
+
+/// Whether the program ended with its own status for want of memory: our library and its records,
+/// or our heap, take a part of a limited address space.
+fn ran_short(scene: &Scene<'_>, mishap: &Mishap, status: i32) -> bool {
+    let short = matches!(mishap, Mishap::Short(Shortage::AddressSpace(_)));
+    let failure = if scene.subject.own {
+        NO_THREAD
+    } else {
+        OTHERS_FAILURE
+    };
+    short && scene.mode.start == Start::ByTool && status == failure
 }
 
 /// What is left in a program that the tool was attached to.
@@ -202,7 +221,7 @@ fn no_memory(mishap: &Mishap, seen: &Outcome) -> bool {
         && match seen.tool.and_then(|status| status.signal()) {
             Some(libc::SIGSEGV) => by_loader,
             Some(libc::SIGABRT) => {
-                by_rust("memory allocation of") || by_rust("allocate an alternative stack")
+                by_rust("memory allocation of") || by_rust("alternative stack")
             }
             _ => false,
         }
