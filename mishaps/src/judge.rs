@@ -220,9 +220,7 @@ fn no_memory(mishap: &Mishap, seen: &Outcome) -> bool {
     possible
         && match seen.tool.and_then(|status| status.signal()) {
             Some(libc::SIGSEGV) => by_loader,
-            Some(libc::SIGABRT) => {
-                by_rust("memory allocation of") || by_rust("alternative stack")
-            }
+            Some(libc::SIGABRT) => by_rust("memory allocation of") || by_rust("alternative stack"),
             _ => false,
         }
 }

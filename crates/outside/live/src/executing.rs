@@ -13,7 +13,7 @@ const BURST: Duration = Duration::from_millis(2);
 
 /// Hits of an instruction in each thread. They say whether it stays on one line, and how often it
 /// is executed before the sampled one.
-const HITS: u32 = 8;
+const HITS: u32 = 4;
 
 /// The most threads that are stopped at once.
 const THREADS: usize = 4;

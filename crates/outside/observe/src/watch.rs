@@ -27,7 +27,7 @@ use crate::Registers;
 use crate::clock::monotonic_now;
 use crate::perf_event::{Attr, EventTarget, PerfEvent, Sample};
 use arm::{Armed, Stop};
-use budget::Account;
+use budget::{Account, MIN_HITS};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -149,7 +149,7 @@ impl Watcher {
         decode: &mut dyn HitDecoder,
     ) -> Result<Burst, WatchError> {
         let words = checked_words(request)?;
-        let affordable = self.affordable_hits(request.threads.len(), words.len())?;
+        let affordable = self.affordable_hits(request.threads.len(), words.len(), MIN_HITS)?;
         let fair_share = affordable / (request.threads.len() as u32).max(1);
         let limit = request.max_hits_per_thread.min(fair_share);
         let mut armed = Armed::set(self.process, &request.threads, Stop::Access, words, limit)?;
@@ -191,16 +191,21 @@ impl Watcher {
         }
     }
 
-    /// How many hits all threads together may have now. It is not known beforehand which words they
+    /// How many hits all threads together may have now, if it is enough for `least` in each. It is not known beforehand which words they
     /// will access, so a burst may overspend until that is noticed ([`POLL_PAUSE`]); the account
     /// keeps the debt, and the next burst comes later.
-    fn affordable_hits(&mut self, threads: usize, words: usize) -> Result<u32, WatchError> {
+    fn affordable_hits(
+        &mut self,
+        threads: usize,
+        words: usize,
+        least: u32,
+    ) -> Result<u32, WatchError> {
         // For a process that has ended, the last known time counts.
         self.cpu_now = cpu_time(self.process).unwrap_or(self.cpu_now);
         let hit_cost = *self.hit_cost.get_or_insert_with(measure_hit_cost);
         let target_time = self.cpu_now.saturating_sub(self.cpu_start);
         self.account
-            .hits(target_time, threads as u32, words as u32, hit_cost)
+            .hits(target_time, threads as u32, words as u32, least, hit_cost)
             .map_err(|wait| {
                 self.statistics.deferred += 1;
                 WatchError::BudgetSpent(wait)

@@ -42,6 +42,8 @@ struct Place {
     bursts: u32,
     /// When it may be looked at again.
     after: u64,
+    /// Whether a suspect was executed and gave no address.
+    untold: bool,
 }
 
 impl Place {
@@ -125,8 +127,8 @@ impl Blind {
         }
     }
 
-    /// The place that a burst at `now` should look at: the one with the most time among those that
-    /// were looked at least.
+    /// The place that a burst at `now` should look at: the one with the most time, of which each burst
+    /// so far takes half.
     pub fn question(&self, now: Time) -> Option<Question> {
         let least = (self.total_ns as f64 * WORTH) as u64;
         let (&at, place) = self
@@ -134,10 +136,7 @@ impl Blind {
             .iter()
             .filter(|(_, place)| !place.suspects.is_empty() && place.after <= now.0)
             .filter(|(_, place)| place.time() > least)
-            .min_by_key(|(at, place)| {
-                let looked = place.bursts.min(BURSTS_IN_A_ROW);
-                (looked, std::cmp::Reverse(place.time()), at.0)
-            })?;
+            .max_by_key(|(at, place)| (place.time() >> place.bursts.min(63), at.0))?;
         let all = place.suspects.iter().cycle().skip(place.next);
         let others = all.take(place.suspects.len()).filter(|&&one| one != at);
         let mut instructions = vec![at];
@@ -170,8 +169,9 @@ impl Blind {
             // The count begins and ends anywhere between the suspects and the join.
             let explained = f64::from(answer.executed + 1) >= f64::from(answer.passes) * EXPLAINED;
             let is_own = question.instructions.len() == 1;
+            place.untold |= !answer.all_told;
             if answer.passes > 0
-                && answer.all_told
+                && !place.untold
                 && all_looked_at
                 && (explained || is_own || !place.ways_unknown)
             {
@@ -200,5 +200,128 @@ impl Blind {
             let time = unknown.map(|thread| thread.1).sum();
             (time > 0).then_some((at, time))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_access::{Kind, ProcessId};
+    use sunder_observe::{NearAccess, Registers};
+
+    const JOIN: CodeAddress = CodeAddress(0x100);
+
+    /// A sample of `thread` behind a join with these suspects.
+    fn sample_at_join(blind: &mut Blind, thread: u32, suspects: &[u64]) {
+        let sample = RawSample {
+            time: Time(0),
+            process: ProcessId(1),
+            thread: ThreadId(thread),
+            cpu: 0,
+            period_ns: 1000,
+            registers: Registers::default(),
+        };
+        let near = |&suspect| NearAccess {
+            instruction: CodeAddress(suspect),
+            kind: Kind::Write,
+            width: 8,
+            distance: -1,
+            through: None,
+            within: None,
+            suspect: true,
+            avoidable: true,
+        };
+        let decoded = Decoded {
+            code_found: true,
+            blind: !suspects.is_empty(),
+            join: Some(JOIN),
+            near: suspects.iter().map(near).collect(),
+            ..Decoded::default()
+        };
+        blind.sampled(&sample, &decoded);
+    }
+
+    fn answer(thread: u32, passes: u32, executed: u32) -> Answer {
+        Answer {
+            thread: ThreadId(thread),
+            passes,
+            executed,
+            all_told: true,
+        }
+    }
+
+    #[test]
+    fn time_is_known_for_the_threads_that_a_burst_saw_there() {
+        let mut blind = Blind::default();
+        for thread in [7, 8] {
+            sample_at_join(&mut blind, thread, &[0x80]);
+            // Its accesses are known.
+            sample_at_join(&mut blind, thread, &[]);
+        }
+        assert_eq!(blind.time(), (4000, 2000));
+        let question = blind.question(Time(0)).expect("half of the time");
+        assert_eq!(question.instructions, [JOIN, CodeAddress(0x80)]);
+        // Thread 8 did not pass.
+        blind.answered(&question, Time(0), &[answer(7, 8, 8), answer(8, 0, 0)]);
+        assert_eq!(blind.time(), (4000, 1000));
+        assert_eq!(blind.unknown().collect::<Vec<_>>(), [(JOIN, 1000)]);
+    }
+
+    #[test]
+    fn a_place_is_known_only_after_all_of_its_suspects_were_looked_at() {
+        let mut blind = Blind::default();
+        sample_at_join(&mut blind, 7, &[1, 2, 3, 4, 5]);
+        let mut asked = HashSet::new();
+        let first = blind.question(Time(0)).expect("all of the time");
+        asked.extend(first.instructions.iter().copied());
+        assert_eq!(asked.len(), AT_ONCE);
+        blind.answered(&first, Time(0), &[answer(7, 8, 8)]);
+        assert_eq!(blind.time(), (1000, 1000));
+        let second = blind.question(Time(0)).expect("all of the time");
+        asked.extend(second.instructions.iter().copied());
+        assert_eq!(asked.len(), 6);
+        blind.answered(&second, Time(0), &[answer(7, 8, 0)]);
+        assert_eq!(blind.time(), (1000, 0));
+    }
+
+    #[test]
+    fn an_access_without_an_address_leaves_its_place_unknown() {
+        let mut blind = Blind::default();
+        sample_at_join(&mut blind, 7, &[0x80]);
+        let question = blind.question(Time(0)).expect("all of the time");
+        let untold = Answer {
+            all_told: false,
+            ..answer(7, 8, 8)
+        };
+        blind.answered(&question, Time(0), &[untold]);
+        assert_eq!(blind.time(), (1000, 1000));
+    }
+
+    #[test]
+    fn bursts_on_one_place_become_rare() {
+        let mut blind = Blind::default();
+        sample_at_join(&mut blind, 7, &[0x80]);
+        let mut bursts = 0;
+        for millisecond in 0..10_000 {
+            let now = Time(millisecond * 1_000_000);
+            if let Some(question) = blind.question(now) {
+                blind.answered(&question, now, &[answer(7, 8, 8)]);
+                bursts += 1;
+            }
+        }
+        // Three at once, seven whose pauses double from 40 ms to 2.56 s, which is cut to 2 s, and
+        // one each 2 s.
+        assert!((8..16).contains(&bursts), "{bursts}");
+    }
+
+    #[test]
+    fn places_with_little_time_are_left_alone() {
+        let mut blind = Blind::default();
+        for _ in 0..200 {
+            sample_at_join(&mut blind, 7, &[]);
+        }
+        sample_at_join(&mut blind, 7, &[0x80]);
+        assert_eq!(blind.question(Time(0)), None);
+        assert_eq!(blind.time(), (201_000, 1000));
     }
 }

@@ -3,6 +3,7 @@
 
 mod diffs;
 mod exact;
+mod executions;
 mod limits;
 mod properties;
 mod rules;

@@ -43,7 +43,7 @@ pub(super) struct Account {
 
 /// With fewer hits per thread, a burst shows little of the order of accesses, and setting its
 /// watchpoints costs more than its hits.
-const MIN_HITS: u32 = 16;
+pub(super) const MIN_HITS: u32 = 16;
 
 impl Account {
     pub(super) fn new(budget: Budget) -> Self {
@@ -66,7 +66,8 @@ impl Account {
     }
 
     /// How many hits all `threads`, with `words` watched in each, may have together when the target
-    /// has used `cpu_time` and each hit costs `hit_cost`.
+    /// has used `cpu_time` and each hit costs `hit_cost`. With fewer than `least` in each thread there
+    /// is no burst.
     ///
     /// The CPU time that the target must still use before a burst is affordable.
     pub(super) fn hits(
@@ -74,11 +75,12 @@ impl Account {
         cpu_time: Duration,
         threads: u32,
         words: u32,
+        least: u32,
         hit_cost: Duration,
     ) -> Result<u32, Duration> {
         let threads = threads.max(1);
         let arming = ARM_COST.saturating_mul(threads.saturating_mul(words));
-        let wanted = threads.saturating_mul(MIN_HITS);
+        let wanted = threads.saturating_mul(least);
         let earned = self.budget.advance + cpu_time.mul_f64(self.budget.share);
         let left = earned.saturating_sub(self.spent);
         let hits = left.saturating_sub(arming).as_nanos() / hit_cost.as_nanos().max(1);
@@ -117,10 +119,10 @@ mod tests {
         // 100 ms allow 1 ms: setting 8 watchpoints costs 40 us, which leaves 960 us for hits of 5
         // us.
         let time = Duration::from_millis(100);
-        assert_eq!(account.hits(time, 2, 4, HIT), Ok(192));
+        assert_eq!(account.hits(time, 2, 4, MIN_HITS, HIT), Ok(192));
         account.spend(Duration::from_micros(760));
         // 240 us left, 40 us to arm, 200 us for hits.
-        assert_eq!(account.hits(time, 2, 4, HIT), Ok(40));
+        assert_eq!(account.hits(time, 2, 4, MIN_HITS, HIT), Ok(40));
     }
 
     #[test]
@@ -129,9 +131,11 @@ mod tests {
         account.spend(Duration::from_micros(100));
         // One watchpoint: 5 us to set and 16 hits of 5 us are 85 us, which 8.5 ms of the target
         // allow.
-        let wait = account.hits(Duration::ZERO, 1, 1, HIT).unwrap_err();
+        let wait = account
+            .hits(Duration::ZERO, 1, 1, MIN_HITS, HIT)
+            .unwrap_err();
         assert_eq!(wait.as_micros(), 8500);
-        assert!(account.hits(wait, 1, 1, HIT).is_ok());
+        assert!(account.hits(wait, 1, 1, MIN_HITS, HIT).is_ok());
     }
 
     #[test]
@@ -139,7 +143,9 @@ mod tests {
         let mut account = account(0.01, 100);
         account.spend(Duration::from_micros(1100));
         // 1 ms too much and 85 us for the next burst: 108.5 ms.
-        let wait = account.hits(Duration::ZERO, 1, 1, HIT).unwrap_err();
+        let wait = account
+            .hits(Duration::ZERO, 1, 1, MIN_HITS, HIT)
+            .unwrap_err();
         assert_eq!(wait.as_micros(), 108_500);
     }
 
@@ -147,7 +153,7 @@ mod tests {
     fn a_share_of_nothing_never_allows_anything() {
         let account = account(0.0, 0);
         assert_eq!(
-            account.hits(Duration::from_secs(1), 1, 1, HIT),
+            account.hits(Duration::from_secs(1), 1, 1, MIN_HITS, HIT),
             Err(Duration::MAX)
         );
         // Invalid values from outside must not panic.
@@ -155,6 +161,9 @@ mod tests {
             share: f64::NAN,
             advance: Duration::ZERO,
         });
-        assert!(odd.hits(Duration::ZERO, u32::MAX, u32::MAX, HIT).is_err());
+        assert!(
+            odd.hits(Duration::ZERO, u32::MAX, u32::MAX, MIN_HITS, HIT)
+                .is_err()
+        );
     }
 }

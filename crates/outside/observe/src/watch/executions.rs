@@ -21,7 +21,8 @@ pub struct ExecutionRequest {
     pub instructions: Vec<CodeAddress>,
     /// The threads to stop.
     pub threads: Vec<ThreadId>,
-    /// The kernel disables a thread's breakpoint after this many hits. The budget may allow fewer.
+    /// The kernel disables a thread's breakpoint after this many hits. If the budget does not allow as
+    /// many, there is no burst.
     pub max_hits_per_thread: u32,
     /// The burst ends after this time, or when every thread has used up the hits of one
     /// instruction.
@@ -53,18 +54,19 @@ impl Watcher {
             .iter()
             .map(|instruction| Address(instruction.0))
             .collect();
-        let breakpoints = (request.threads.len() * places.len()) as u32;
-        if breakpoints == 0 || request.max_hits_per_thread == 0 {
+        if places.is_empty() || request.max_hits_per_thread == 0 {
             return Err(WatchError::Empty);
         }
-        let affordable = self.affordable_hits(request.threads.len(), places.len())?;
-        let limit = request.max_hits_per_thread.min(affordable / breakpoints);
+        let wanted = request
+            .max_hits_per_thread
+            .saturating_mul(places.len() as u32);
+        let affordable = self.affordable_hits(request.threads.len(), places.len(), wanted)?;
         let mut armed = Armed::set(
             self.process,
             &request.threads,
             Stop::Execution,
             &places,
-            limit.max(1),
+            request.max_hits_per_thread,
         )?;
 
         armed.enable();

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use sunder_access::{Address, CodeAddress, Kind, ProcessId, Provenance, ThreadId};
 use sunder_observe::WatchError;
 use sunder_observe::machine::Capabilities;
-use sunder_observe::watch::{Budget, BurstRequest, Code, CodeBefore, CodeDecoder, Watcher};
+use sunder_observe::watch::{
+    Budget, BurstRequest, Code, CodeBefore, CodeDecoder, ExecutionRequest, Watcher,
+};
 
 /// Adds to its own word for ever. The two functions differ, so that each has an instruction that
 /// can be found. Each iteration takes some hundred nanoseconds.
@@ -189,6 +191,64 @@ fn burst_records_words_threads_kinds_and_order() {
 
     let statistics = watcher.statistics();
     assert_eq!((statistics.bursts, statistics.hits), (1, burst.hits));
+}
+
+/// A data breakpoint finds the instruction that writes; then breakpoints on it and on an instruction
+/// that is never executed.
+#[test]
+fn an_execution_burst_stops_at_the_instruction_before_it_is_executed() {
+    if !watchable() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let target = start(folder.path());
+    let process = target.child.id();
+    let generous = Budget {
+        share: 1.0,
+        advance: Duration::from_secs(1),
+    };
+    let mut watcher = Watcher::new(ProcessId(process), generous);
+    let mut decoder = CodeDecoder::new(Functions {
+        process,
+        starts: [target.first.1, target.second.1],
+    });
+    let second = ThreadId(target.second.0);
+    let request = BurstRequest {
+        words: vec![Address(target.line + 8)],
+        threads: vec![second],
+        max_hits_per_thread: 2,
+        max_duration: Duration::from_secs(5),
+    };
+    let burst = watcher.burst(&request, &mut decoder).unwrap();
+    let writes = burst.accesses[0].instruction;
+
+    let request = ExecutionRequest {
+        // The other thread's function is not the second one's to execute.
+        instructions: vec![writes, CodeAddress(target.first.1)],
+        threads: vec![second],
+        max_hits_per_thread: 10,
+        max_duration: Duration::from_secs(5),
+    };
+    let seen = watcher.executions(&request).unwrap();
+    assert_eq!(seen.instructions, request.instructions);
+    let [(thread, hits)] = seen.hits.as_slice() else {
+        panic!("{seen:?}");
+    };
+    assert_eq!((*thread, hits.len()), (second, 10));
+    for hit in hits {
+        assert_eq!(hit.registers.ip, writes);
+        assert_eq!((hit.process.0, hit.period_ns), (process, 0));
+    }
+    assert!(hits.is_sorted_by_key(|hit| hit.time));
+    // Nothing stops it any more: the watchpoint is hit again.
+    let request = BurstRequest {
+        words: vec![Address(target.line + 8)],
+        threads: vec![second],
+        max_hits_per_thread: 2,
+        max_duration: Duration::from_secs(5),
+    };
+    let burst = watcher.burst(&request, &mut decoder).unwrap();
+    assert_eq!(burst.accesses[0].instruction, writes);
 }
 
 #[test]
