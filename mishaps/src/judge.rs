@@ -150,7 +150,7 @@ fn left_code(scene: &Scene<'_>, mishap: &Mishap, seen: &Outcome, tool: i32) -> O
         return None;
     }
     let repairs = scene.mode.words.contains(&"--repair");
-    let killed = mishap.way() == Some(Way::Kill);
+    let killed = mishap.way() == Some(Way::Kill) || no_memory(mishap, seen);
     if repairs && (killed || tool == TOOL_FAILED) {
         return Some(Verdict::Documented("the library stays, passive"));
     }

@@ -4,7 +4,7 @@
 use crate::calls::Calls;
 use crate::judge::{Verdict, judge};
 use crate::mishap::{Faults, Kills, Mishap};
-use crate::mode::Mode;
+use crate::mode::{Mode, Start};
 use crate::places::Places;
 use crate::random::Random;
 use crate::scene::{Outcome, Scene};
@@ -110,7 +110,8 @@ impl<'a> Prepared<'a> {
             places: self.places,
         };
         let mut random = Random::new(seed);
-        let mut short = None;
+        // How the program may end: as it always does, or as natively under the same shortage.
+        let mut natives = vec![self.native.clone()];
         let mishap = match kind {
             Kind::Kills => self.kills.draw(&mut random),
             Kind::Faults if random.below(3) > 0 => {
@@ -118,15 +119,25 @@ impl<'a> Prepared<'a> {
                 Faults { calls }.draw(&mut random)
             }
             Kind::Faults => {
-                // What the program does natively under the same shortage counts.
                 let shortage = Faults::shortage(&mut random);
-                short = Some(scene.natively(Some(shortage))?);
+                // A program to which the tool is attached has as much as ever.
+                if self.mode.start == Start::ByTool {
+                    natives.insert(0, scene.natively(Some(shortage))?);
+                }
                 Mishap::Short(shortage)
             }
         };
         let outcome = scene.run(&mishap, seed)?;
-        let native = short.as_ref().unwrap_or(&self.native);
-        let verdict = judge(&scene, &mishap, native, &outcome);
+        let mut verdicts = natives
+            .iter()
+            .map(|native| judge(&scene, &mishap, native, &outcome));
+        let first = verdicts.next().unwrap_or(Verdict::NotStarted);
+        let verdict = match first {
+            Verdict::Wrong(_) => verdicts
+                .find(|other| !matches!(other, Verdict::Wrong(_)))
+                .unwrap_or(first),
+            right => right,
+        };
         Ok(Run {
             mishap,
             outcome,
