@@ -8,6 +8,7 @@ mod import;
 mod interrupts;
 mod jit;
 mod jobs;
+mod layout;
 mod outputs;
 mod real_programs;
 mod refused;

@@ -24,13 +24,21 @@ pub struct Companion {
     pub library: &'static [u8],
 }
 
+// The loader gives a weak symbol that nothing defines the address 0. `dlsym` would fail, and its
+// error's text comes from the program's heap, before the program's own first block.
+core::arch::global_asm!(".weak sunder_isolate_carried");
+
 /// Looks for the library. Called by the constructor.
 pub fn find() {
-    // SAFETY: a C string.
-    let carried = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"sunder_isolate_carried".as_ptr()) };
-    // A failed `dlsym` leaves an error that the program's own `dlerror` must not return.
-    // SAFETY: the call takes no arguments, and the returned text is not read.
-    unsafe { libc::dlerror() };
+    let carried: *mut c_void;
+    // SAFETY: reads the entry that the loader has filled in for the symbol.
+    unsafe {
+        core::arch::asm!(
+            "mov {}, qword ptr [rip + sunder_isolate_carried@GOTPCREL]",
+            out(reg) carried,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
     CARRIED.store(carried, Ordering::Release);
 }
 

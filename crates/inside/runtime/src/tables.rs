@@ -33,6 +33,9 @@ pub struct Thread {
     pub start: Option<real::Start>,
     /// The argument of that function.
     pub argument: *mut c_void,
+    /// The stack that it was given: the lowest address (0 of one that the C library makes) and the
+    /// size, 0 if it is not known.
+    pub given_stack: (u64, u64),
     /// [`crate::blocks::hold`] of the thread that made this one.
     pub blocks: bool,
     /// Where it was created.

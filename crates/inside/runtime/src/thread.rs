@@ -38,8 +38,12 @@ pub fn register(view: View, local: *mut Local) -> bool {
     let Some(tables) = new_tables() else {
         return false;
     };
-    // SAFETY: the tables are new and the calling thread's from now on.
-    unsafe { adopt(view, local, tables.as_ptr(), 0) };
+    // SAFETY: the tables are new and the calling thread's from now on. They may have been another's,
+    // whose stack was known.
+    unsafe {
+        (*tables.as_ptr()).given_stack = (0, 0);
+        adopt(view, local, tables.as_ptr(), 0);
+    }
     true
 }
 
@@ -55,7 +59,8 @@ unsafe fn adopt(view: View, local: *mut Local, tables: *mut Thread, start: u64) 
             (last + 1 < MAX_THREADS).then_some(last + 1)
         });
     let index = given.map_or(0, |last| last + 1);
-    let (low, high) = stack_bounds();
+    // SAFETY: the tables belong to the calling thread, by this function's contract.
+    let (low, high) = given_bounds(unsafe { (*tables).given_stack }).unwrap_or_else(stack_bounds);
     // SAFETY: by this function's contract.
     unsafe {
         (*tables).heap = state::heap();
@@ -92,6 +97,56 @@ fn describe(record: &ThreadRecord, low: u64, high: u64, start: u64) {
         .store(system::thread_pointer() as u64, Ordering::Relaxed);
     record.start_routine.store(start, Ordering::Relaxed);
     record.tid.store(system::thread_id(), Ordering::Release);
+}
+
+/// The stack that the calling thread was given, if its size is known. The C library puts a thread's
+/// descriptor into the last page of a stack that it makes (glibc's `allocate_stack`), so the stack
+/// ends with that page. A stack that is used again may be larger than was asked for; what lies beyond
+/// is not known then.
+fn given_bounds((low, size): (u64, u64)) -> Option<(u64, u64)> {
+    const PAGE: u64 = 4096;
+    if size == 0 {
+        return None;
+    }
+    let high = if low == 0 {
+        (system::thread_pointer() as u64 | (PAGE - 1)) + 1
+    } else {
+        low.checked_add(size)?
+    };
+    Some((high.saturating_sub(size), high))
+}
+
+/// The stack that a thread with these attributes will get, as [`Thread::given_stack`] has it. The
+/// calls read the attributes only. Asking for the stack of a running thread instead would allocate
+/// from the program's heap, before the thread's own first block.
+///
+/// # Safety
+/// `attributes` is null or an attribute object.
+unsafe fn stack_to_give(attributes: *const libc::pthread_attr_t) -> (u64, u64) {
+    // SAFETY: an attribute object of plain data, filled by the first call; the places for the results
+    // are valid; `attributes` by this function's contract.
+    unsafe {
+        let mut usual: libc::pthread_attr_t = core::mem::zeroed();
+        let attributes = if attributes.is_null() {
+            if libc::pthread_attr_init(&raw mut usual) != 0 {
+                return (0, 0);
+            }
+            &raw const usual
+        } else {
+            attributes
+        };
+        let (mut low, mut size) = (null_mut(), 0);
+        if libc::pthread_attr_getstack(attributes, &raw mut low, &raw mut size) != 0 {
+            return (0, 0);
+        }
+        // Without a stack of the program's, its end is 0.
+        if size != 0 && (low as usize).wrapping_add(size) != 0 {
+            return (low as u64, size as u64);
+        }
+        let mut size = 0;
+        let known = libc::pthread_attr_getstacksize(attributes, &raw mut size) == 0;
+        (0, if known { size as u64 } else { 0 })
+    }
 }
 
 /// The calling thread's stack.
@@ -228,6 +283,7 @@ unsafe extern "C-unwind" fn create(
     unsafe {
         (*tables).start = Some(start);
         (*tables).argument = argument;
+        (*tables).given_stack = stack_to_give(attributes);
         // The mask is inherited.
         let holds = blocks::hold();
         (*tables).blocks = holds;

@@ -74,7 +74,6 @@ const OURS: &[&str] = &[
     "__libc_current_sigrtmax",
     "__libc_current_sigrtmin",
     "clock_gettime",
-    "dlerror",
     "dlsym",
     "environ",
     "getrlimit",
@@ -87,6 +86,8 @@ const OURS: &[&str] = &[
     "strlen",
     "pthread_attr_destroy",
     "pthread_attr_getstack",
+    "pthread_attr_getstacksize",
+    "pthread_attr_init",
     "pthread_key_create",
     "pthread_self",
     "pthread_setspecific",
@@ -94,6 +95,8 @@ const OURS: &[&str] = &[
     "sigdelset",
     "sigfillset",
     "sigismember",
+    // Weak: of another library of ours, if that is there.
+    "sunder_isolate_carried",
 ];
 
 /// Symbols that the linker and the start files add.
