@@ -31,8 +31,8 @@ use sunder_protect::observer::SAMPLED;
   sunder doctor                              what can be seen on this machine
 
 Exit status: that of the program that was run. Sunder's own: 2 wrong usage,
-123 false sharing found with --fail-on, 125 Sunder failed, 126 the program can't
-be executed, 127 it was not found."
+122 inconclusive and 123 false sharing found with --fail-on, 125 Sunder failed,
+126 the program can't be executed, 127 it was not found."
 )]
 pub struct Cli {
     /// What to do.
@@ -246,9 +246,10 @@ pub struct Diff {
     /// Also show what did not change
     #[arg(long)]
     pub all: bool,
-    /// Exit with 123 if false sharing appeared or grew
-    #[arg(long, value_enum)]
-    pub fail_on: Option<FailOn>,
+    /// Exit with 123 if false sharing appeared or grew, with 122 if the new run could not tell; both,
+    /// separated by a comma
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
+    pub fail_on: Vec<FailOn>,
 }
 
 /// `sunder doctor`.

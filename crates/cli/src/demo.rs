@@ -58,7 +58,7 @@ pub fn run(options: &Demo) -> Result<u8> {
         all: false,
         threshold: None,
         words: false,
-        fail_on: None,
+        fail_on: Vec::new(),
         quiet: false,
     };
     Output::new(&tell, true)?.write(&findings);

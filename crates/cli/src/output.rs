@@ -7,7 +7,7 @@ use crate::status;
 use anyhow::{Context, Result, bail};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use sunder_findings::{Findings, Shown};
+use sunder_findings::{Answer, Findings, Shown};
 use sunder_live::Notices;
 use sunder_report::TextOptions;
 
@@ -95,10 +95,12 @@ impl Output {
 
     /// The exit status for `--fail-on`, if it applies to these findings.
     pub fn verdict(&self, findings: &Findings) -> Option<u8> {
-        let FailOn::FalseSharing = self.options.fail_on?;
-        let threshold = findings.run.threshold_percent;
-        let found = findings.significant(threshold).next().is_some();
-        found.then_some(status::FOUND)
+        let asked = |what| self.options.fail_on.contains(&what);
+        match findings.answer(findings.run.threshold_percent).answer {
+            Answer::Found if asked(FailOn::FalseSharing) => Some(status::FOUND),
+            Answer::Inconclusive if asked(FailOn::Inconclusive) => Some(status::INCONCLUSIVE),
+            _ => None,
+        }
     }
 
     fn write_file(&self, format: Format, file: &Destination, findings: &Findings) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The commands that only read files: `import`, `report` and `diff`.
 
-use crate::args::{Diff, Import, Report, ReportOptions};
+use crate::args::{Diff, FailOn, Import, Report, ReportOptions};
 use crate::confined;
 use crate::output::{Output, terminal_width};
 use crate::status;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use sunder_findings as findings;
-use sunder_findings::Findings;
+use sunder_findings::{Answer, Findings};
 use sunder_report::TextOptions;
 
 /// `sunder report`.
@@ -20,6 +20,7 @@ pub fn report(options: &Report) -> Result<u8> {
     let mut result = open(&options.file)?;
     if let Some(threshold) = options.tell.threshold {
         result.run.threshold_percent = threshold;
+        result.verdict = Some(result.answer(threshold));
     }
     finish(&output, &result)
 }
@@ -60,8 +61,17 @@ pub fn diff(options: &Diff) -> Result<u8> {
     {
         return Err(error).context("cannot write the comparison");
     }
-    let worse = options.fail_on.is_some() && comparison.is_worse();
-    Ok(if worse { status::FOUND } else { 0 })
+    let worse = options.fail_on.contains(&FailOn::FalseSharing) && comparison.is_worse();
+    if worse {
+        return Ok(status::FOUND);
+    }
+    let inconclusive = options.fail_on.contains(&FailOn::Inconclusive)
+        && new.answer(new.run.threshold_percent).answer == Answer::Inconclusive;
+    Ok(if inconclusive {
+        status::INCONCLUSIVE
+    } else {
+        0
+    })
 }
 
 /// `sunder import`.

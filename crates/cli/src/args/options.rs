@@ -50,9 +50,10 @@ pub struct ReportOptions {
     /// Show every word of a line with its counts and threads
     #[arg(long)]
     pub words: bool,
-    /// Exit with 123 if false sharing above the threshold was found
-    #[arg(long, value_enum)]
-    pub fail_on: Option<FailOn>,
+    /// Exit with 123 if false sharing above the threshold was found, with 122 if the run could not
+    /// tell; both, separated by a comma
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
+    pub fail_on: Vec<FailOn>,
     /// No report on standard error; files are still written
     #[arg(long, short)]
     pub quiet: bool,
@@ -76,6 +77,9 @@ pub enum Format {
 pub enum FailOn {
     /// Any false or mixed sharing above the threshold
     FalseSharing,
+    /// A run that found none, but would not have shown it: too few samples, threads that seldom ran at
+    /// once, addresses that are not known
+    Inconclusive,
 }
 
 /// Parses a duration: a number with ms, s or m.

@@ -5,8 +5,9 @@
 use crate::support::targets::{build, falsely_shared, global, open, side_by_side};
 use crate::support::{plain_sunder, sunder};
 use assert_cmd::Command;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use sunder_findings::{Findings, examples};
+use sunder_findings::{Answer, Findings, Reason, examples};
 use sunder_workloads::Variant;
 
 /// Saves a result in `folder`.
@@ -108,6 +109,45 @@ fn fail_on_speaks_only_where_the_program_was_content() {
     });
     let nothing = ["detect", "-q", "--fail-on", "false-sharing", "--", "true"];
     sunder().args(nothing).assert().success();
+}
+
+/// On one CPU no line moves, so that nothing is found says nothing.
+#[test]
+fn a_run_that_could_not_tell_is_inconclusive_and_can_fail() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("result.json");
+    let program = build("thread_stats", Variant::Shared);
+    let status = |fail_on: &str| {
+        let mut command = plain_sunder();
+        command.args(["detect", "-q", "--fail-on", fail_on, "-o"]);
+        command.arg(&file).arg("--").arg(&program);
+        command.args(["2", "20000000"]);
+        command.stdout(std::process::Stdio::null());
+        let on_one = || {
+            // SAFETY: plain data, for which zeroes are valid; the call reads it.
+            let set = unsafe {
+                let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+                libc::sched_getaffinity(0, size_of_val(&cpus), &raw mut cpus);
+                let first =
+                    (0..libc::CPU_SETSIZE as usize).find(|&cpu| libc::CPU_ISSET(cpu, &cpus));
+                libc::CPU_ZERO(&mut cpus);
+                libc::CPU_SET(first.unwrap_or(0), &mut cpus);
+                libc::sched_setaffinity(0, size_of_val(&cpus), &raw const cpus)
+            };
+            if set != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        };
+        // SAFETY: the closure makes system calls only.
+        unsafe { command.pre_exec(on_one) };
+        command.status().expect("sunder starts").code()
+    };
+    assert_eq!(status("false-sharing,inconclusive"), Some(122));
+    let verdict = open(&file).expect("a result").verdict.expect("a verdict");
+    assert_eq!(verdict.answer, Answer::Inconclusive);
+    assert!(verdict.reasons.contains(&Reason::OneCpu), "{verdict:?}");
+    assert_eq!(status("false-sharing"), Some(0));
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub fn result(findings: Vec<Finding>) -> Findings {
             first_contention_seconds: Some(0.031),
             observer_cpu_seconds: 0.021,
             program_cpu_seconds: Some(6.3),
+            at_once_percent: Some(91.5),
+            without_cpu: false,
             unattributed_percent: Some(2.5),
             unattributed: vec![Unattributed {
                 function: "parse_points".to_owned(),

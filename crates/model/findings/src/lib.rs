@@ -22,6 +22,7 @@ mod sharing;
 mod shown;
 mod simulation;
 mod subject;
+mod verdict;
 
 pub use comparison::{Change, Comparison, Measure, NOISE_FACTOR, NOISE_PERCENT, compare};
 pub use error::{FindingsError, LARGEST_FILE};
@@ -40,3 +41,4 @@ pub use shown::Shown;
 pub use simulation::*;
 pub use subject::{file_name, normalized_field};
 pub use sunder_access::{Address, CodeAddress, LinkAddress};
+pub use verdict::{Answer, FEW_SAMPLES, Reason, Verdict};

@@ -30,7 +30,7 @@ pub enum Standing {
 /// in the same order. Ties keep their order.
 ///
 /// A figure that is not a finite number becomes 0: JSON can't hold it, and a ratio of nothing
-/// to nothing has no meaning.
+/// to nothing has no meaning. The result's verdict follows from the findings, and is set here.
 pub fn rank(findings: &mut Findings) {
     for finding in &mut findings.findings {
         finding.drop_unreal_figures();
@@ -39,6 +39,7 @@ pub fn rank(findings: &mut Findings) {
     for (index, finding) in findings.findings.iter_mut().enumerate() {
         finding.rank = u32::try_from(index + 1).unwrap_or(u32::MAX);
     }
+    findings.verdict = Some(findings.answer(findings.run.threshold_percent));
 }
 
 fn dearest_first(a: &Finding, b: &Finding) -> Ordering {

@@ -8,6 +8,7 @@ use crate::sharing::Sharing;
 use crate::simulation::{
     LatentOn, OnPages, OnSmallerLines, Predicted, Simulated, Simulation, SiteMisses, WhatIf,
 };
+use crate::verdict::Verdict;
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,10 @@ pub struct Findings {
     pub machine: Machine,
     /// How it was observed.
     pub run: Run,
+    /// Whether false sharing was found that costs at least `run.threshold_percent`; if not, whether
+    /// the run would have shown it. Absent in results of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// The processes that were seen running, in the order of their numbers. One that executed
     /// several programs is listed once for each.
     #[serde(default)]
@@ -68,6 +73,7 @@ impl Default for Findings {
             program: Program::default(),
             machine: Machine::default(),
             run: Run::default(),
+            verdict: None,
             processes: Vec::new(),
             findings: Vec::new(),
             limits: Vec::new(),
@@ -171,6 +177,15 @@ pub struct Run {
     /// for a processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program_cpu_seconds: Option<f64>,
+    /// For at most this share of the time in which a thread ran, 0 to 100, two ran at once on two
+    /// CPUs. Absent if no samples were taken in time, if they do not tell their CPU, or if one thread
+    /// did nearly all of the work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_once_percent: Option<f64>,
+    /// Whether samples do not tell on which CPU they were taken, so that threads that share a CPU
+    /// can't be told from others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_cpu: bool,
     /// The share of the threads' time, 0 to 100, for which the address of the access that may have
     /// held the thread up is not known: its own instruction's, or the last one before it. False
     /// sharing that hides there is not found. Absent if no samples were taken in time.

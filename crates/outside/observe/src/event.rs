@@ -21,12 +21,27 @@ pub struct RawSample {
     pub process: ProcessId,
     /// The sampled thread.
     pub thread: ThreadId,
-    /// The CPU that it ran on.
+    /// The CPU that it ran on, or [`RawSample::NO_CPU`].
     pub cpu: u32,
     /// Nanoseconds of the thread's CPU time that this sample stands for.
     pub period_ns: u64,
     /// The thread's registers.
     pub registers: Registers,
+}
+
+impl RawSample {
+    /// The CPU of a sample that does not tell it.
+    pub const NO_CPU: u32 = u32::MAX;
+
+    /// Its CPU as the judge needs it: all samples that do not tell it are taken to be of one, because
+    /// threads that share a CPU do not contend.
+    pub const fn judged_cpu(&self) -> u32 {
+        if self.cpu == Self::NO_CPU {
+            0
+        } else {
+            self.cpu
+        }
+    }
 }
 
 /// One observation.

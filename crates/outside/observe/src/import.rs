@@ -216,7 +216,7 @@ fn sample_event(sample: &Sample, attr: &EventAttr) -> Option<(ProcessId, Time, E
         time,
         process,
         thread: ThreadId(sample.thread?),
-        cpu: sample.cpu.unwrap_or(0),
+        cpu: sample.cpu.unwrap_or(RawSample::NO_CPU),
         period_ns: attr.nanoseconds(sample.period),
         registers: sample.registers?,
     });

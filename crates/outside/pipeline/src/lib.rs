@@ -7,6 +7,7 @@
 //! not wait, print, start or stop anything, nor read more of a target than `/proc` shows.
 
 mod assemble;
+mod at_once;
 mod blind;
 mod blocks;
 mod common_memory;

@@ -276,7 +276,7 @@ impl Process {
                 perhaps: &self.perhaps,
             }),
         };
-        self.judge.sample_on(sample.cpu, &seen);
+        self.judge.sample_on(sample.judged_cpu(), &seen);
     }
 
     /// Judges an access with an exact address.

@@ -2,12 +2,13 @@
 //! limits of what could be observed.
 
 use crate::assemble::Assembled;
+use crate::at_once::AtOnce;
 use crate::process::Process;
 use crate::unattributed::BlindTime;
 use std::collections::HashSet;
 use sunder_access::{ProcessId, ThreadId};
 use sunder_findings as findings;
-use sunder_findings::{Findings, Limit, SCHEMA, VERSION};
+use sunder_findings::{FEW_SAMPLES, Findings, Limit, SCHEMA, VERSION};
 use sunder_observe::machine::Machine;
 
 /// The parts of a result that the caller knows before the findings are made.
@@ -34,9 +35,10 @@ pub struct Building {
 
 impl Building {
     /// A result without findings; `lost` records were dropped.
-    pub fn new(observed: Observed, lost: u64) -> Self {
+    pub(crate) fn new(observed: Observed, lost: u64, at_once: AtOnce) -> Self {
         let mut run = observed.run;
         run.lost_samples += lost;
+        (run.at_once_percent, run.without_cpu) = at_once.finish();
         Self {
             findings: Findings {
                 schema: SCHEMA.into(),
@@ -45,6 +47,7 @@ impl Building {
                 program: observed.program,
                 machine: observed.machine,
                 run,
+                verdict: None,
                 processes: Vec::new(),
                 findings: Vec::new(),
                 limits: observed.limits,
@@ -144,10 +147,6 @@ impl Building {
 /// A lesser share of the time without addresses is not worth a sentence: of what hides there, little
 /// would be significant.
 const MUCH_UNKNOWN_PERCENT: f64 = 5.0;
-
-/// Fewer samples than this say little: for the least evidence that a verdict needs, a line
-/// would have to take one in ten of them.
-const FEW_SAMPLES: u64 = 100;
 
 /// The machine in the result's schema, with the cost of a transfer if it was measured.
 pub fn show_machine(

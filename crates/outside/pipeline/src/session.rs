@@ -5,6 +5,7 @@
 mod executed;
 mod finish;
 
+use crate::at_once::AtOnce;
 use crate::files::HeldFiles;
 use crate::heap::Heap;
 use crate::process::Process;
@@ -43,6 +44,7 @@ pub struct Session {
     heaps: HashMap<ProcessId, Vec<Rc<Heap>>>,
     /// The same, by the numbers that the registry gave the images.
     images: HashMap<u32, Rc<Heap>>,
+    at_once: AtOnce,
     lost: u64,
     /// Processes that a followed process started and that are not followed.
     not_followed: u64,
@@ -86,6 +88,7 @@ impl Session {
             shared: Shared::new(config),
             heaps: HashMap::new(),
             images: HashMap::new(),
+            at_once: AtOnce::default(),
             lost: 0,
             not_followed: 0,
             knows_program: false,
@@ -328,6 +331,7 @@ impl Session {
             return;
         }
         self.code.executed_at(sample.time);
+        self.at_once.sampled(sample);
         self.decoder
             .decode(sample, &mut self.code, &mut self.decoded);
         if self.held.as_ref().is_some_and(Held::is_full) {

@@ -13,7 +13,7 @@ pub use options::TextOptions;
 
 use crate::describe::{self, Counts};
 use page::{Page, Paint};
-use sunder_findings::{Findings, Standing};
+use sunder_findings::{Answer, Findings, Standing};
 
 /// The most findings that are shown in full; the others get a heading each. With that many, a
 /// user fixes the first ones and runs again.
@@ -49,10 +49,10 @@ pub fn text(findings: &Findings, options: &TextOptions) -> String {
 }
 
 fn head(page: &mut Page, all: &Findings, threshold: f64, counts: Counts) {
-    let paint = match () {
-        () if counts.significant > 0 => Paint::Alarm,
-        () if describe::is_unknown(all) => Paint::Bold,
-        () => Paint::Good,
+    let paint = match all.answer(threshold).answer {
+        Answer::Found => Paint::Alarm,
+        Answer::Inconclusive => Paint::Bold,
+        Answer::None => Paint::Good,
     };
     page.paragraph("", "", paint, &describe::answer(all, threshold));
     page.line(&[(Paint::Dim, &describe::command(all))]);

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// A command that records time samples that can be imported.
-pub const RECORD_SAMPLES: &str = "perf record -e cpu-clock:u -F 4000 --user-regs=\
+pub const RECORD_SAMPLES: &str = "perf record -e cpu-clock:u -F 4000 --sample-cpu -d --user-regs=\
      ax,bx,cx,dx,si,di,bp,sp,ip,r8,r9,r10,r11,r12,r13,r14,r15 -- PROGRAM";
 /// A command that records memory events that can be imported, where there is a PMU.
 pub const RECORD_MEMORY: &str = "perf mem record -- PROGRAM";

@@ -113,7 +113,7 @@ fn raw(process: ProcessId, thread: ThreadId, sample: &Sample) -> Option<RawSampl
         time: Time(sample.time?),
         process,
         thread,
-        cpu: u32::MAX,
+        cpu: RawSample::NO_CPU,
         period_ns: 0,
         registers,
     })

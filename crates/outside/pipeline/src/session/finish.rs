@@ -30,7 +30,7 @@ impl Session {
         if *wanted == Wanted::All {
             return self.finish_all(start, end, observed);
         }
-        let mut result = Building::new(observed, self.lost);
+        let mut result = Building::new(observed, self.lost, std::mem::take(&mut self.at_once));
         if wanted.is_nothing() {
             return result.finish();
         }
@@ -51,7 +51,7 @@ impl Session {
         observed: Observed,
         mut price: impl FnMut(&mut Vec<Finding>),
     ) -> Findings {
-        let mut result = Building::new(observed, self.lost);
+        let mut result = Building::new(observed, self.lost, std::mem::take(&mut self.at_once));
         for mut process in self.take_images() {
             let mut assembled = assemble(&mut process, &Wanted::All, start, end);
             price(&mut assembled.findings);
@@ -71,7 +71,7 @@ impl Session {
     fn finish_all(mut self, start: Time, end: Time, observed: Observed) -> Findings {
         let mut all = self.take_images();
         all.sort_by_key(|p| p.id);
-        let mut result = Building::new(observed, self.lost);
+        let mut result = Building::new(observed, self.lost, std::mem::take(&mut self.at_once));
         let (common, reported) = self.shared.finish(&all, start, end);
         result.add_common(common);
         for process in &mut all {

@@ -4,10 +4,6 @@ use crate::clean::clean;
 use crate::figures::{counted, percent};
 use sunder_findings::{Finding, Findings, LatentOn, Sharing, Standing};
 
-/// With a larger share of the time without addresses, that nothing was found does not mean that there
-/// is nothing.
-const MOST_UNKNOWN_PERCENT: f64 = 10.0;
-
 /// The number of findings of each standing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -36,10 +32,12 @@ impl Counts {
 pub(crate) fn answer(all: &Findings, threshold: f64) -> String {
     let mut significant = all.significant(threshold);
     let Some(first) = significant.next() else {
-        if is_unknown(all) {
+        let reasons = all.answer(threshold).reasons;
+        if !reasons.is_empty() {
+            let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
             return format!(
-                "Not known: {} of the time is in code whose addresses could not be worked out.",
-                percent(all.run.unattributed_percent.unwrap_or(0.0))
+                "Not known whether there is false sharing: {}.",
+                reasons.join("; ")
             );
         }
         return format!(
@@ -59,12 +57,6 @@ pub(crate) fn answer(all: &Findings, threshold: f64) -> String {
     } else {
         format!("{many} objects are falsely shared; the first, {name}, costs {cost}.")
     }
-}
-
-/// Whether too much of the time has no addresses to say that nothing is shared falsely.
-pub(crate) fn is_unknown(all: &Findings) -> bool {
-    let unknown = all.run.unattributed_percent;
-    unknown.is_some_and(|percent| percent >= MOST_UNKNOWN_PERCENT)
 }
 
 /// The kind of the finding: `false sharing`, `latent false sharing` and so on.

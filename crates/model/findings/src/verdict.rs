@@ -1,0 +1,242 @@
+//! The answer of a run in one word: whether false sharing was found, or none, or whether the run could
+//! not tell. Used by reports and by `--fail-on`; it must not look at anything but the result.
+
+use crate::{Findings, Run};
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// With a larger share of the time without addresses, that nothing was found does not mean that there
+/// is nothing.
+const MOST_UNATTRIBUTED_PERCENT: f64 = 10.0;
+
+/// If two threads ran at once for a lesser share of the time, what they share could hardly show.
+const LEAST_AT_ONCE_PERCENT: f64 = 10.0;
+
+/// Fewer samples than this say little: for the least evidence that a finding needs, a line would have
+/// to take one in ten of them.
+pub const FEW_SAMPLES: u64 = 100;
+
+/// The answer of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Verdict {
+    /// The answer.
+    pub answer: Answer,
+    /// Why the run is inconclusive; empty if it is not.
+    #[serde(default)]
+    pub reasons: Vec<Reason>,
+}
+
+/// Whether there is false sharing that costs as much as the threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Some was found.
+    Found,
+    /// None was found, and the run would have shown it.
+    None,
+    /// None was found, and the run may not have shown it.
+    Inconclusive,
+}
+
+/// Why a run may not have shown what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "snake_case", tag = "reason")]
+#[non_exhaustive]
+pub enum Reason {
+    /// The program may use one CPU only.
+    OneCpu,
+    /// The recording does not tell on which CPU threads ran.
+    NoCpuNumbers,
+    /// Two threads ran at once for too little of the time.
+    SeldomAtOnce {
+        /// The share of the time in which a thread ran, 0 to 100, at most.
+        percent: f64,
+    },
+    /// There were too few samples.
+    FewSamples {
+        /// How many.
+        samples: u64,
+    },
+    /// For too much of the time, the addresses of accesses are not known.
+    Unattributed {
+        /// The share of the time, 0 to 100.
+        percent: f64,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OneCpu => f.write_str("the program may use one CPU only"),
+            Self::NoCpuNumbers => f.write_str(
+                "the recording does not tell on which CPU threads ran (perf record --sample-cpu)",
+            ),
+            Self::SeldomAtOnce { percent } => write!(
+                f,
+                "two threads ran at once for at most {percent:.0} % of the time"
+            ),
+            Self::FewSamples { samples: 0 } => f.write_str("there were no samples"),
+            Self::FewSamples { samples } => write!(f, "there were only {samples} samples"),
+            Self::Unattributed { percent } => write!(
+                f,
+                "{percent:.0} % of the time is in code whose addresses could not be worked out"
+            ),
+        }
+    }
+}
+
+impl Findings {
+    /// The answer of this result, for findings that cost at least `threshold_percent`.
+    pub fn answer(&self, threshold_percent: f64) -> Verdict {
+        if self.significant(threshold_percent).next().is_some() {
+            return Verdict {
+                answer: Answer::Found,
+                reasons: Vec::new(),
+            };
+        }
+        let reasons = reasons(&self.run, self.machine.cpus);
+        let answer = if reasons.is_empty() {
+            Answer::None
+        } else {
+            Answer::Inconclusive
+        };
+        Verdict { answer, reasons }
+    }
+}
+
+/// Why a run that found nothing may not have shown what there is. A trace has every access, and one
+/// thread has nothing to share.
+fn reasons(run: &Run, cpus: u32) -> Vec<Reason> {
+    let mut all = Vec::new();
+    if run.observer == "trace" {
+        return all;
+    }
+    // Memory events and comparisons of pages count accesses, not samples.
+    let seen = run.samples.saturating_add(run.accesses);
+    if seen < FEW_SAMPLES && run.threads != 1 {
+        all.push(Reason::FewSamples {
+            samples: run.samples,
+        });
+    }
+    if run.threads <= 1 {
+        return all;
+    }
+    let live = run.observer != "import";
+    if live && cpus == 1 {
+        all.push(Reason::OneCpu);
+    } else if run.without_cpu {
+        all.push(Reason::NoCpuNumbers);
+    } else if let Some(percent) = run.at_once_percent
+        && percent < LEAST_AT_ONCE_PERCENT
+    {
+        all.push(Reason::SeldomAtOnce { percent });
+    }
+    if let Some(percent) = run.unattributed_percent
+        && percent >= MOST_UNATTRIBUTED_PERCENT
+    {
+        all.push(Reason::Unattributed { percent });
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Machine;
+
+    fn of(run: Run) -> Verdict {
+        let all = Findings {
+            run,
+            machine: Machine {
+                cpus: 2,
+                ..Machine::default()
+            },
+            ..Findings::default()
+        };
+        all.answer(1.0)
+    }
+
+    fn good() -> Run {
+        Run {
+            threads: 3,
+            samples: 1000,
+            at_once_percent: Some(80.0),
+            unattributed_percent: Some(2.0),
+            observer: "perf".to_owned(),
+            ..Run::default()
+        }
+    }
+
+    #[test]
+    fn a_run_that_would_have_shown_it_says_none() {
+        assert_eq!(of(good()).answer, Answer::None);
+        // One thread has nothing to share, however little was seen of its addresses.
+        let alone = Run {
+            threads: 1,
+            at_once_percent: Some(0.0),
+            unattributed_percent: Some(50.0),
+            ..good()
+        };
+        assert_eq!(of(alone).answer, Answer::None);
+    }
+
+    #[test]
+    fn each_thing_that_hides_sharing_is_a_reason() {
+        let cases = [
+            Run {
+                at_once_percent: Some(3.2),
+                ..good()
+            },
+            Run {
+                unattributed_percent: Some(10.0),
+                ..good()
+            },
+            Run {
+                samples: 99,
+                ..good()
+            },
+            Run {
+                threads: 0,
+                samples: 0,
+                ..good()
+            },
+            Run {
+                without_cpu: true,
+                ..good()
+            },
+        ];
+        let sentences = cases.map(|run| {
+            let verdict = of(run);
+            assert_eq!(verdict.answer, Answer::Inconclusive);
+            assert_eq!(verdict.reasons.len(), 1);
+            verdict.reasons[0].to_string()
+        });
+        assert_eq!(
+            sentences,
+            [
+                "two threads ran at once for at most 3 % of the time",
+                "10 % of the time is in code whose addresses could not be worked out",
+                "there were only 99 samples",
+                "there were no samples",
+                "the recording does not tell on which CPU threads ran (perf record --sample-cpu)",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_form_in_a_file_is_stable() {
+        let verdict = Verdict {
+            answer: Answer::Inconclusive,
+            reasons: vec![Reason::OneCpu, Reason::SeldomAtOnce { percent: 3.0 }],
+        };
+        assert_eq!(
+            serde_json::to_string(&verdict).expect("a text"),
+            r#"{"answer":"inconclusive","reasons":[{"reason":"one_cpu"},{"reason":"seldom_at_once","percent":3.0}]}"#
+        );
+    }
+}
