@@ -16,8 +16,8 @@ const MOST_SUSPECTS: usize = 12;
 /// The most instructions of a burst: as many as a thread has breakpoints.
 const AT_ONCE: usize = sunder_observe::watch::SLOTS;
 
-/// Places with a lesser share of the time are left alone: no finding can come of them.
-const WORTH: f64 = 0.01;
+/// Places with a lesser share of the time are left alone: many of them together make no finding.
+const WORTH: f64 = 0.001;
 
 /// A place is looked at again after this pause, which doubles with each burst beyond the first
 /// few, so that a later phase of the program is seen and the cost stays low.
@@ -59,7 +59,8 @@ pub struct Question {
     pub at: CodeAddress,
     /// It and its suspects, as many as fit into one burst; it comes first.
     pub instructions: Vec<CodeAddress>,
-    /// The threads that were sampled there, those with the most time first.
+    /// The threads that were sampled there, those that no burst has seen first, and of these those with
+    /// the most time.
     pub threads: Vec<ThreadId>,
 }
 
@@ -141,8 +142,10 @@ impl Blind {
         let others = all.take(place.suspects.len()).filter(|&&one| one != at);
         let mut instructions = vec![at];
         instructions.extend(others.take(AT_ONCE - 1));
+        // Those that no burst has seen there come first.
+        let is_known = |thread: ThreadId| self.known.contains(&(thread, at));
         let mut threads = place.threads.clone();
-        threads.sort_by_key(|thread| std::cmp::Reverse(thread.1));
+        threads.sort_by_key(|thread| (is_known(thread.0), std::cmp::Reverse(thread.1)));
         Some(Question {
             at,
             instructions,
@@ -317,11 +320,11 @@ mod tests {
     #[test]
     fn places_with_little_time_are_left_alone() {
         let mut blind = Blind::default();
-        for _ in 0..200 {
+        for _ in 0..2000 {
             sample_at_join(&mut blind, 7, &[]);
         }
         sample_at_join(&mut blind, 7, &[0x80]);
         assert_eq!(blind.question(Time(0)), None);
-        assert_eq!(blind.time(), (201_000, 1000));
+        assert_eq!(blind.time(), (2_001_000, 1000));
     }
 }

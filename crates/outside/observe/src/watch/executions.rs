@@ -19,10 +19,10 @@ pub struct ExecutionRequest {
     /// The instructions, the most important first; at most [`SLOTS`] are used. Each must be the
     /// address at which an instruction begins: a breakpoint within one is never reached.
     pub instructions: Vec<CodeAddress>,
-    /// The threads to stop.
+    /// The threads to stop, the most important first. The budget may allow fewer.
     pub threads: Vec<ThreadId>,
     /// The kernel disables a thread's breakpoint after this many hits. If the budget does not allow as
-    /// many, there is no burst.
+    /// many in one thread, there is no burst.
     pub max_hits_per_thread: u32,
     /// The burst ends after this time, or when every thread has used up the hits of one
     /// instruction.
@@ -57,13 +57,16 @@ impl Watcher {
         if places.is_empty() || request.max_hits_per_thread == 0 {
             return Err(WatchError::Empty);
         }
-        let wanted = request
+        let each = request
             .max_hits_per_thread
             .saturating_mul(places.len() as u32);
-        let affordable = self.affordable_hits(request.threads.len(), places.len(), wanted)?;
+        let affordable = self.affordable_hits(1, places.len(), each)?;
+        // Fewer threads rather than fewer hits: what is seen of a thread must be enough to tell.
+        let threads = request.threads.len().min((affordable / each) as usize);
+        let threads = &request.threads[..threads];
         let mut armed = Armed::set(
             self.process,
-            &request.threads,
+            threads,
             Stop::Execution,
             &places,
             request.max_hits_per_thread,
