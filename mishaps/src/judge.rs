@@ -41,7 +41,7 @@ pub fn judge(scene: &Scene<'_>, mishap: &Mishap, native: &Outcome, seen: &Outcom
     if !seen.files.is_empty() {
         return wrong(format!("files were left: {}", seen.files.join(", ")));
     }
-    if seen.stderr.contains("panicked at") && !no_memory(mishap, seen) {
+    if seen.stderr.contains("panicked at") && !no_memory(scene, mishap, seen) {
         return wrong("the tool panicked".into());
     }
     let verdict = program(scene, mishap, native, seen, tool);
@@ -150,7 +150,7 @@ fn left_code(scene: &Scene<'_>, mishap: &Mishap, seen: &Outcome, tool: i32) -> O
         return None;
     }
     let repairs = scene.mode.words.contains(&"--repair");
-    let killed = mishap.way() == Some(Way::Kill) || no_memory(mishap, seen);
+    let killed = mishap.way() == Some(Way::Kill) || no_memory(scene, mishap, seen);
     if repairs && (killed || tool == TOOL_FAILED) {
         return Some(Verdict::Documented("the library stays, passive"));
     }
@@ -185,6 +185,10 @@ fn tool_itself(
     if tool == right && *verdict != Verdict::NotStarted {
         return None;
     }
+    // It passes the program's status on.
+    if *verdict == Verdict::Documented(NO_ROOM) {
+        return None;
+    }
     let fault = !matches!(mishap, Mishap::None);
     let by_loader = seen.stderr.contains("error while loading shared libraries");
     let not_executed = NOT_EXECUTED.contains(&tool) && *verdict == Verdict::NotStarted;
@@ -194,7 +198,7 @@ fn tool_itself(
     if fault && emulated && seen.stderr.contains("qemu-x86_64: ") {
         return None;
     }
-    if no_memory(mishap, seen) {
+    if no_memory(scene, mishap, seen) {
         return None;
     }
     if fault && said && (tool == TOOL_FAILED || not_executed || by_loader) {
@@ -207,7 +211,7 @@ fn tool_itself(
 
 /// Whether the tool was ended for want of memory by what it is made of: the dynamic loader, which
 /// dies without a word before the tool begins, or Rust's library, which ends it with a sentence.
-fn no_memory(mishap: &Mishap, seen: &Outcome) -> bool {
+fn no_memory(scene: &Scene<'_>, mishap: &Mishap, seen: &Outcome) -> bool {
     let possible = match mishap {
         Mishap::Failing(all) => all
             .iter()
@@ -215,7 +219,9 @@ fn no_memory(mishap: &Mishap, seen: &Outcome) -> bool {
         Mishap::Short(Shortage::AddressSpace(_)) => true,
         _ => false,
     };
-    let by_loader = seen.stderr.is_empty() && seen.stdout.is_empty();
+    // A program that ran before has written what it writes.
+    let nothing_started = seen.stdout.is_empty() || scene.mode.start == Start::Before;
+    let by_loader = seen.stderr.is_empty() && nothing_started;
     let by_rust = |words: &str| seen.stderr.contains(words);
     possible
         && match seen.tool.and_then(|status| status.signal()) {
