@@ -37,7 +37,9 @@
 //! The share of a thread's samples that touch a line bounds the share of its time that the line
 //! can cost. A sample counts fully if one of its decoded accesses is to the line. Otherwise it
 //! counts with the highest probability with which one of its undecoded instructions touches the
-//! line; that is learned, per thread, from the samples that did decode the instruction.
+//! line; that is learned, per thread, from the samples that did decode the instruction. Where
+//! execution bursts showed on which line an undecoded instruction works, and the sample more likely
+//! touched it than not, the sample is a visit of the line with that share of its time.
 //!
 //! In a stretch, a thread loses at most the time that it spent on the line itself, and at most
 //! the time that the threads in conflict with it spent there during its stay. So a reader that

@@ -115,6 +115,23 @@ impl CodeBefore for Functions {
     }
 }
 
+/// A watcher of the target with this budget, and a decoder of its hits.
+fn watch(target: &Target, budget: Budget) -> (Watcher, CodeDecoder<Functions>) {
+    let process = target.child.id();
+    let functions = Functions {
+        process,
+        starts: [target.first.1, target.second.1],
+    };
+    let watcher = Watcher::new(ProcessId(process), budget);
+    (watcher, CodeDecoder::new(functions))
+}
+
+/// A budget that is never spent.
+const GENEROUS: Budget = Budget {
+    share: 1.0,
+    advance: Duration::from_secs(1),
+};
+
 fn watchable() -> bool {
     let found = Capabilities::probe().watchpoints;
     if !found.available {
@@ -130,18 +147,7 @@ fn burst_records_words_threads_kinds_and_order() {
     }
     let folder = tempfile::tempdir().unwrap();
     let target = start(folder.path());
-    let process = target.child.id();
-    let mut watcher = Watcher::new(
-        ProcessId(process),
-        Budget {
-            share: 1.0,
-            advance: Duration::from_secs(1),
-        },
-    );
-    let mut decoder = CodeDecoder::new(Functions {
-        process,
-        starts: [target.first.1, target.second.1],
-    });
+    let (mut watcher, mut decoder) = watch(&target, GENEROUS);
     let request = BurstRequest {
         words: (0..4).map(|i| Address(target.line + 8 * i)).collect(),
         threads: vec![ThreadId(target.first.0), ThreadId(target.second.0)],
@@ -202,16 +208,7 @@ fn an_execution_burst_stops_at_the_instruction_before_it_is_executed() {
     }
     let folder = tempfile::tempdir().unwrap();
     let target = start(folder.path());
-    let process = target.child.id();
-    let generous = Budget {
-        share: 1.0,
-        advance: Duration::from_secs(1),
-    };
-    let mut watcher = Watcher::new(ProcessId(process), generous);
-    let mut decoder = CodeDecoder::new(Functions {
-        process,
-        starts: [target.first.1, target.second.1],
-    });
+    let (mut watcher, mut decoder) = watch(&target, GENEROUS);
     let second = ThreadId(target.second.0);
     let request = BurstRequest {
         words: vec![Address(target.line + 8)],
@@ -237,7 +234,7 @@ fn an_execution_burst_stops_at_the_instruction_before_it_is_executed() {
     assert_eq!((*thread, hits.len()), (second, 10));
     for hit in hits {
         assert_eq!(hit.registers.ip, writes);
-        assert_eq!((hit.process.0, hit.period_ns), (process, 0));
+        assert_eq!((hit.process.0, hit.period_ns), (target.child.id(), 0));
     }
     assert!(hits.is_sorted_by_key(|hit| hit.time));
     // Nothing stops it any more: the watchpoint is hit again.
@@ -258,16 +255,11 @@ fn a_spent_budget_defers_and_touches_nothing() {
     }
     let folder = tempfile::tempdir().unwrap();
     let target = start(folder.path());
-    let process = target.child.id();
     let budget = Budget {
         share: 0.0,
         advance: Duration::ZERO,
     };
-    let mut watcher = Watcher::new(ProcessId(process), budget);
-    let mut decoder = CodeDecoder::new(Functions {
-        process,
-        starts: [target.first.1, target.second.1],
-    });
+    let (mut watcher, mut decoder) = watch(&target, budget);
     let request = BurstRequest {
         words: vec![Address(target.line)],
         threads: vec![ThreadId(target.first.0)],
@@ -287,16 +279,7 @@ fn threads_that_are_gone_are_skipped_and_taken_slots_are_named() {
     }
     let folder = tempfile::tempdir().unwrap();
     let mut target = start(folder.path());
-    let process = target.child.id();
-    let generous = Budget {
-        share: 1.0,
-        advance: Duration::from_secs(1),
-    };
-    let mut watcher = Watcher::new(ProcessId(process), generous);
-    let mut decoder = CodeDecoder::new(Functions {
-        process,
-        starts: [target.first.1, target.second.1],
-    });
+    let (mut watcher, mut decoder) = watch(&target, GENEROUS);
     // Above the kernel's highest thread id.
     let missing = ThreadId(5_000_000);
     let mut request = BurstRequest {
@@ -324,16 +307,11 @@ fn many_bursts_stay_in_their_budget() {
     }
     let folder = tempfile::tempdir().unwrap();
     let target = start(folder.path());
-    let process = target.child.id();
     let budget = Budget {
         share: 0.01,
         advance: Duration::from_millis(5),
     };
-    let mut watcher = Watcher::new(ProcessId(process), budget);
-    let mut decoder = CodeDecoder::new(Functions {
-        process,
-        starts: [target.first.1, target.second.1],
-    });
+    let (mut watcher, mut decoder) = watch(&target, budget);
     let request = BurstRequest {
         words: (0..4).map(|i| Address(target.line + 8 * i)).collect(),
         threads: vec![ThreadId(target.first.0), ThreadId(target.second.0)],
