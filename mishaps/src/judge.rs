@@ -195,7 +195,13 @@ fn tool_itself(
     let said = !seen.stderr.trim().is_empty() || complaint_is_lost(mishap);
     // The emulator has no memory or no file, and says so.
     let emulated = scene.mode.name.contains("emulated");
-    if fault && emulated && seen.stderr.contains("qemu-x86_64: ") {
+    let emulator_says = ["qemu-x86_64: ", "mmap stack: Cannot allocate memory"];
+    if fault
+        && emulated
+        && emulator_says
+            .iter()
+            .any(|words| seen.stderr.contains(words))
+    {
         return None;
     }
     if no_memory(scene, mishap, seen) {
