@@ -51,6 +51,16 @@ const BURST_THREADS: usize = 8;
 /// A suspect that costs less than this share of time is not watched.
 const WORTH_WATCHING: f64 = 0.002;
 
+/// Whether execution bursts may be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asking {
+    Free,
+    /// A suspect line comes first, and waits for the budget.
+    Waits,
+    /// The kernel refuses them.
+    Refused,
+}
+
 /// The loop's state.
 pub struct Live {
     /// The data of all observed processes.
@@ -63,6 +73,8 @@ pub struct Live {
     quiet: Quiet,
     /// Whether the last burst was one of executions.
     asked: bool,
+    /// Whether execution bursts wait: the kernel refuses them, or a suspect line waits for the budget.
+    asking: Asking,
     started: Instant,
     start: Time,
     next_maps: Duration,
@@ -99,6 +111,7 @@ impl Live {
             watchers: HashMap::new(),
             quiet: Quiet::default(),
             asked: false,
+            asking: Asking::Free,
             started: Instant::now(),
             start: monotonic_now(),
             next_maps: Duration::ZERO,
@@ -321,6 +334,7 @@ impl Live {
                 .judge
                 .suspects(monotonic_now());
             if suspects.is_empty() {
+                self.suspect_waits(false);
                 continue;
             }
             self.first_suspect.get_or_insert(self.started.elapsed());
@@ -338,6 +352,7 @@ impl Live {
             let worth = |s: &&Suspect| s.cost_share >= WORTH_WATCHING;
             let is_time = |s: &&Suspect| self.quiet.is_over(process, s, now);
             let Some(suspect) = suspects.iter().filter(worth).find(is_time) else {
+                self.suspect_waits(false);
                 continue;
             };
             self.quiet.burst_requested(process, suspect, now);
@@ -350,17 +365,26 @@ impl Live {
     /// Makes an execution burst, if it is time for one: they and the bursts of watchpoints take
     /// turns. Returns whether one was made.
     fn ask(&mut self, process: ProcessId) -> bool {
-        self.asked = !self.asked && self.watch_refused.is_none();
+        let may_ask = self.watch_refused.is_none() && self.asking == Asking::Free;
+        self.asked = !self.asked && may_ask;
         if !self.asked {
             return false;
         }
         let watcher = watcher(&mut self.watchers, process, self.budget);
         let asked = executing::ask(&mut self.session, watcher, process);
-        self.asked = asked.unwrap_or_else(|error| {
-            self.watch_refused = Some(error.to_string());
+        self.asked = asked.unwrap_or_else(|_| {
+            // Watchpoints on data may be allowed all the same. What stays unknown is in the result.
+            self.asking = Asking::Refused;
             false
         });
         self.asked
+    }
+
+    /// Whether a suspect line waits until the budget allows to watch it.
+    fn suspect_waits(&mut self, waits: bool) {
+        if self.asking != Asking::Refused {
+            self.asking = if waits { Asking::Waits } else { Asking::Free };
+        }
     }
 
     fn burst(&mut self, process: ProcessId, words: Vec<Address>, threads: Vec<ThreadId>) {
@@ -377,6 +401,7 @@ impl Live {
         });
         match watcher.burst(&request, &mut decoder) {
             Ok(burst) => {
+                self.suspect_waits(false);
                 let accesses = burst.complete().to_vec();
                 self.session.process(process).burst(&Burst {
                     words: &burst.watched,
@@ -386,7 +411,8 @@ impl Live {
                 });
             }
             // The burst was not possible now; a later one may be.
-            Err(WatchError::BudgetSpent(_) | WatchError::NoThreads(_)) => {}
+            Err(WatchError::BudgetSpent(_)) => self.suspect_waits(true),
+            Err(WatchError::NoThreads(_)) => self.suspect_waits(false),
             Err(error) => self.watch_refused = Some(error.to_string()),
         }
     }
