@@ -32,7 +32,7 @@ pub fn ask(
         return Ok(false);
     };
     let request = ExecutionRequest {
-        instructions: question.instructions.clone(),
+        instructions: question.instructions(),
         threads: question.threads.iter().copied().take(THREADS).collect(),
         max_hits_per_thread: HITS,
         max_duration: BURST,

@@ -57,8 +57,8 @@ impl Place {
 pub struct Question {
     /// The place: a join, or the only suspect.
     pub at: CodeAddress,
-    /// It and its suspects, as many as fit into one burst; it comes first.
-    pub instructions: Vec<CodeAddress>,
+    /// The suspects, as many as fit into one burst beside the place; it may be one of them.
+    pub suspects: Vec<CodeAddress>,
     /// The threads that were sampled there, those that no burst has seen first, and of these those with
     /// the most time.
     pub threads: Vec<ThreadId>,
@@ -86,6 +86,16 @@ pub struct Blind {
     total_ns: u64,
     /// Time of samples where there is no code to decode, or which have no suspects.
     dark_ns: u64,
+}
+
+impl Question {
+    /// The instructions at which threads are to be stopped, the place first.
+    pub fn instructions(&self) -> Vec<CodeAddress> {
+        let others = self.suspects.iter().copied();
+        std::iter::once(self.at)
+            .chain(others.filter(|&one| one != self.at))
+            .collect()
+    }
 }
 
 impl Blind {
@@ -138,17 +148,19 @@ impl Blind {
             .filter(|(_, place)| !place.suspects.is_empty() && place.after <= now.0)
             .filter(|(_, place)| place.time() > least)
             .max_by_key(|(at, place)| (place.time() >> place.bursts.min(63), at.0))?;
-        let all = place.suspects.iter().cycle().skip(place.next);
-        let others = all.take(place.suspects.len()).filter(|&&one| one != at);
-        let mut instructions = vec![at];
-        instructions.extend(others.take(AT_ONCE - 1));
+        let all = place.suspects.iter().copied().cycle().skip(place.next);
+        let others = all.take(place.suspects.len()).filter(|&one| one != at);
+        let mut suspects: Vec<CodeAddress> = others.take(AT_ONCE - 1).collect();
+        if place.suspects.contains(&at) {
+            suspects.push(at);
+        }
         // Those that no burst has seen there come first.
         let is_known = |thread: ThreadId| self.known.contains(&(thread, at));
         let mut threads = place.threads.clone();
         threads.sort_by_key(|thread| (is_known(thread.0), std::cmp::Reverse(thread.1)));
         Some(Question {
             at,
-            instructions,
+            suspects,
             threads: threads.into_iter().map(|thread| thread.0).collect(),
         })
     }
@@ -158,9 +170,8 @@ impl Blind {
         let Some(place) = self.places.get_mut(&question.at) else {
             return;
         };
-        let suspects = question.instructions.len() - 1;
         place.bursts += 1;
-        place.next = (place.next + suspects) % place.suspects.len().max(1);
+        place.next = (place.next + AT_ONCE - 1) % place.suspects.len().max(1);
         let more = place.bursts.saturating_sub(BURSTS_IN_A_ROW);
         if more > 0 {
             let pause = FIRST_PAUSE_NS.saturating_mul(1 << more.min(20));
@@ -171,7 +182,7 @@ impl Blind {
         for answer in answers {
             // The count begins and ends anywhere between the suspects and the join.
             let explained = f64::from(answer.executed + 1) >= f64::from(answer.passes) * EXPLAINED;
-            let is_own = question.instructions.len() == 1;
+            let is_own = question.suspects == [question.at];
             place.untold |= !answer.all_told;
             if answer.passes > 0
                 && !place.untold
@@ -263,7 +274,7 @@ mod tests {
         }
         assert_eq!(blind.time(), (4000, 2000));
         let question = blind.question(Time(0)).expect("half of the time");
-        assert_eq!(question.instructions, [JOIN, CodeAddress(0x80)]);
+        assert_eq!(question.instructions(), [JOIN, CodeAddress(0x80)]);
         // Thread 8 did not pass.
         blind.answered(&question, Time(0), &[answer(7, 8, 8), answer(8, 0, 0)]);
         assert_eq!(blind.time(), (4000, 1000));
@@ -276,15 +287,25 @@ mod tests {
         sample_at_join(&mut blind, 7, &[1, 2, 3, 4, 5]);
         let mut asked = HashSet::new();
         let first = blind.question(Time(0)).expect("all of the time");
-        asked.extend(first.instructions.iter().copied());
+        asked.extend(first.instructions());
         assert_eq!(asked.len(), AT_ONCE);
         blind.answered(&first, Time(0), &[answer(7, 8, 8)]);
         assert_eq!(blind.time(), (1000, 1000));
         let second = blind.question(Time(0)).expect("all of the time");
-        asked.extend(second.instructions.iter().copied());
+        asked.extend(second.instructions());
         assert_eq!(asked.len(), 6);
         blind.answered(&second, Time(0), &[answer(7, 8, 0)]);
         assert_eq!(blind.time(), (1000, 0));
+    }
+
+    /// As at the head of a loop that begins with the access.
+    #[test]
+    fn a_place_may_be_one_of_its_suspects() {
+        let mut blind = Blind::default();
+        sample_at_join(&mut blind, 7, &[0x80, JOIN.0]);
+        let question = blind.question(Time(0)).expect("all of the time");
+        assert_eq!(question.suspects, [CodeAddress(0x80), JOIN]);
+        assert_eq!(question.instructions(), [JOIN, CodeAddress(0x80)]);
     }
 
     #[test]

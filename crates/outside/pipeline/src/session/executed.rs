@@ -23,12 +23,7 @@ impl Session {
         now: Time,
         burst: Option<&Executions>,
     ) {
-        let suspects = match question.instructions.as_slice() {
-            // The place itself is the suspect.
-            [only] => std::slice::from_ref(only),
-            [_, suspects @ ..] => suspects,
-            [] => return,
-        };
+        let suspects = question.suspects.as_slice();
         let mut answers = Vec::new();
         for (thread, hits) in burst.iter().flat_map(|burst| &burst.hits) {
             let times = |instruction: CodeAddress| {
