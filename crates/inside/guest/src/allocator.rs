@@ -19,6 +19,7 @@ pub mod real {
     use core::ffi::{c_int, c_void};
 
     crate::functions! {
+        all look_up_all;
         malloc: fn(usize) -> *mut c_void;
         calloc: fn(usize, usize) -> *mut c_void;
         realloc: fn(*mut c_void, usize) -> *mut c_void;

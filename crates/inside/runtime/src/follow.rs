@@ -36,8 +36,11 @@ pub fn follows(registry: RegistryView) -> bool {
 }
 
 /// The program confines itself: from here on the runtime makes no system call that it has not made
-/// before.
+/// before. The first look-up of a function asks the kernel for the thread's number, so all are looked up
+/// here.
 pub fn confine() {
+    sunder_guest::allocator::real::look_up_all();
+    crate::real::look_up_all();
     CONFINED.store(true, Ordering::Release);
 }
 

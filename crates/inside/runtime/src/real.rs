@@ -14,6 +14,7 @@ type Action = libc::sigaction;
 type Handler = libc::sighandler_t;
 
 sunder_guest::functions! {
+    all look_up_all;
     pthread_create: fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
     sigaction: fn(c_int, *const Action, *mut Action) -> c_int;
     signal: fn(c_int, Handler) -> Handler;

@@ -19,8 +19,11 @@ sunder_guest::notices_ends! {
     static ENDS by ended;
 }
 
-/// Makes the key for thread ends. Called before the first thread is registered.
+/// Makes the key for thread ends, and looks up the functions of the heap: the first look-up of one asks
+/// the kernel for the thread's number, and a program that confines itself by an instruction of its own
+/// may not be seen. Called before the first thread is registered.
 pub fn prepare() {
+    sunder_guest::allocator::real::look_up_all();
     ENDS.prepare();
 }
 
