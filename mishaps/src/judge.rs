@@ -225,9 +225,12 @@ fn no_memory(scene: &Scene<'_>, mishap: &Mishap, seen: &Outcome) -> bool {
         Mishap::Short(Shortage::AddressSpace(_)) => true,
         _ => false,
     };
-    // A program that ran before has written what it writes.
-    let nothing_started = seen.stdout.is_empty() || scene.mode.start == Start::Before;
-    let by_loader = seen.stderr.is_empty() && nothing_started;
+    // Where the program ran before the tool did, its output does not tell whether the tool had begun.
+    let had_not_begun = match scene.mode.start {
+        Start::ByTool => seen.stdout.is_empty(),
+        Start::Before => fails_in_loader(mishap),
+    };
+    let by_loader = seen.stderr.is_empty() && had_not_begun;
     let by_rust = |words: &str| seen.stderr.contains(words);
     possible
         && match seen.tool.and_then(|status| status.signal()) {
@@ -237,7 +240,46 @@ fn no_memory(scene: &Scene<'_>, mishap: &Mishap, seen: &Outcome) -> bool {
         }
 }
 
+/// Whether a call fails that the dynamic loader makes, before the tool begins. Of the tool's calls of
+/// `mmap` the first 16 are the loader's, and of those of `mprotect` the first 5; here the first few
+/// count, as other libraries make other numbers of calls.
+fn fails_in_loader(mishap: &Mishap) -> bool {
+    const FIRST: u64 = 4;
+    let Mishap::Failing(all) = mishap else {
+        return false;
+    };
+    let number = |how: &str| {
+        let (_, number) = how.split_once(":when=")?;
+        number.split('+').next()?.parse::<u64>().ok()
+    };
+    all.iter().any(|(name, how)| {
+        matches!(name.as_str(), "mmap" | "mprotect") && number(how).is_some_and(|n| n <= FIRST)
+    })
+}
+
 /// Whether what the tool says on standard error may have failed too.
 fn complaint_is_lost(mishap: &Mishap) -> bool {
     matches!(mishap, Mishap::Failing(all) if all.iter().any(|(name, _)| name.starts_with("write")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_calls_are_the_loaders() {
+        let failing = |name: &str, how: &str| Mishap::Failing(vec![(name.into(), how.into())]);
+        assert!(fails_in_loader(&failing("mmap", "error=ENOMEM:when=1+100")));
+        assert!(fails_in_loader(&failing("mprotect", "error=ENOMEM:when=4")));
+        // The tool's own.
+        assert!(!fails_in_loader(&failing(
+            "mmap",
+            "error=ENOMEM:when=30+100"
+        )));
+        assert!(!fails_in_loader(&failing(
+            "openat",
+            "error=ENOENT:when=1+100"
+        )));
+        assert!(!fails_in_loader(&Mishap::None));
+    }
 }
