@@ -1,5 +1,5 @@
 //! What execution bursts showed: the lines that an instruction of a thread touches, and how often
-//! it is executed before a sampled instruction. With it, a sample that has no address for an
+//! it is executed before a join, to which control may come in several ways. With it, a sample that has no address for an
 //! instruction near it becomes a visit of the instruction's line. Called by the judge only.
 //!
 //! A burst is one moment. An instruction that walks over memory stays on one line for a while, too;
@@ -17,7 +17,7 @@ const LINES: usize = 4;
 /// earlier one.
 const HALVE_AT: f32 = 16.0;
 
-/// The same for the ways to a sampled instruction, in its executions.
+/// The same for the ways to a join, in passes of it.
 const HALVE_PASSES_AT: f32 = 128.0;
 
 /// An instruction's line is known from this many bursts on.
@@ -43,10 +43,10 @@ struct Places {
     places: Vec<Place>,
 }
 
-/// How often an instruction was executed, compared to a sampled one behind it.
+/// How often an instruction was executed, compared to the passes of a join behind it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
-    /// Executions of the sampled instruction.
+    /// Executions of the instruction at the join.
     passes: f32,
     /// Executions of the other one, meanwhile.
     executed: f32,
@@ -56,7 +56,7 @@ struct Way {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Executed {
     places: Map<(ThreadId, CodeAddress), Places>,
-    /// By thread, sampled instruction, and the instruction before it.
+    /// By thread, join, and the instruction before it.
     ways: Map<(ThreadId, (CodeAddress, CodeAddress)), Way>,
 }
 
@@ -102,7 +102,7 @@ impl Executed {
         }
     }
 
-    /// In one burst, `thread` executed the sampled instruction `at` `passes` times, and meanwhile
+    /// In one burst, `thread` passed the join `at` `passes` times, and meanwhile executed
     /// `instruction` `executed` times.
     pub fn passed(
         &mut self,
@@ -122,11 +122,13 @@ impl Executed {
     }
 
     /// The probability, 0 to 1, that `thread` has executed the second instruction when it is
-    /// sampled at the first; 0 if it is not known.
+    /// sampled behind the first, a join; 0 if it is not known.
     pub fn way(&self, thread: ThreadId, way: (CodeAddress, CodeAddress)) -> f32 {
-        self.ways
-            .get(&(thread, way))
-            .map_or(0.0, |way| (way.executed / way.passes.max(1.0)).min(1.0))
+        let known = self.ways.get(&(thread, way));
+        // Executions without a pass say that control went elsewhere.
+        known
+            .filter(|way| way.passes > 0.0)
+            .map_or(0.0, |way| (way.executed / way.passes).min(1.0))
     }
 
     /// The lines that `thread`'s `instruction` touches; none before enough bursts saw it.
@@ -266,5 +268,9 @@ mod tests {
         }
         assert_eq!(executed.way(T, (at, I)), 7.0 / 8.0);
         assert_eq!(executed.way(T, (at, cold)), 1.0 / 8.0);
+        // It goes on elsewhere: the join is never passed.
+        let elsewhere = CodeAddress(0x700);
+        executed.passed(T, (elsewhere, I), 0, 4);
+        assert_eq!(executed.way(T, (elsewhere, I)), 0.0);
     }
 }
