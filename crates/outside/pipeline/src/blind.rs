@@ -2,7 +2,7 @@
 //! choice of the places where breakpoints on instructions should find it out. One for each process
 //! image. Fed by `process`; it must not set a breakpoint itself.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use sunder_access::{CodeAddress, ThreadId, Time};
 use sunder_observe::{Decoded, RawSample};
 
@@ -35,27 +35,58 @@ const EXPLAINED: f64 = 0.9;
 struct Place {
     suspects: Vec<CodeAddress>,
     ways_unknown: bool,
-    /// Time of samples, by thread.
-    threads: Vec<(ThreadId, u64)>,
+    threads: Vec<Thread>,
     /// The first suspect of the next burst.
     next: usize,
     bursts: u32,
     /// When it may be looked at again.
     after: u64,
-    /// Whether a suspect was executed and gave no address.
+    /// Whether there is a suspect that gives no address, or that there was no room for.
     untold: bool,
+}
+
+/// What is known of one thread at a place.
+#[derive(Debug)]
+struct Thread {
+    id: ThreadId,
+    /// Nanoseconds of its samples.
+    time: u64,
+    /// The suspects that a burst looked at while this thread passed.
+    looked_at: Vec<CodeAddress>,
+    /// Whether these make up nearly all of its passes.
+    explained: bool,
 }
 
 impl Place {
     fn time(&self) -> u64 {
-        self.threads.iter().map(|thread| thread.1).sum()
+        self.threads.iter().map(|thread| thread.time).sum()
+    }
+
+    /// Whether bursts have told what the thread accesses before the place, in all ways to it.
+    fn is_known(&self, thread: &Thread) -> bool {
+        let looked_at = |suspect| thread.looked_at.contains(suspect);
+        !self.untold
+            && self.suspects.iter().all(looked_at)
+            && !thread.looked_at.is_empty()
+            && (thread.explained || !self.ways_unknown)
+    }
+
+    fn add_suspect(&mut self, suspect: CodeAddress) {
+        if self.suspects.contains(&suspect) {
+            return;
+        }
+        if self.suspects.len() < MOST_SUSPECTS {
+            self.suspects.push(suspect);
+        } else {
+            self.untold = true;
+        }
     }
 }
 
 /// What a burst should look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The place: a join, or the only suspect.
+    /// The place: a join, or the first suspect.
     pub at: CodeAddress,
     /// The suspects, as many as fit into one burst beside the place; it may be one of them.
     pub suspects: Vec<CodeAddress>,
@@ -81,7 +112,6 @@ pub struct Answer {
 #[derive(Debug, Default)]
 pub struct Blind {
     places: HashMap<CodeAddress, Place>,
-    known: HashSet<(ThreadId, CodeAddress)>,
     /// All time of samples.
     total_ns: u64,
     /// Time of samples where there is no code to decode, or which have no suspects.
@@ -123,16 +153,18 @@ impl Blind {
         let place = self.places.entry(at).or_default();
         place.ways_unknown |= decoded.ways_unknown;
         for near in suspects() {
-            let suspect = near.instruction;
-            if place.suspects.len() < MOST_SUSPECTS && !place.suspects.contains(&suspect) {
-                place.suspects.push(suspect);
-            }
+            place.add_suspect(near.instruction);
         }
-        let thread = sample.thread;
-        if let Some(known) = place.threads.iter_mut().find(|known| known.0 == thread) {
-            known.1 += sample.period_ns;
+        let id = sample.thread;
+        if let Some(known) = place.threads.iter_mut().find(|known| known.id == id) {
+            known.time = known.time.saturating_add(sample.period_ns);
         } else if place.threads.len() < MOST_THREADS {
-            place.threads.push((thread, sample.period_ns));
+            place.threads.push(Thread {
+                id,
+                time: sample.period_ns,
+                looked_at: Vec::new(),
+                explained: false,
+            });
         } else {
             self.dark_ns = self.dark_ns.saturating_add(sample.period_ns);
         }
@@ -155,18 +187,24 @@ impl Blind {
             suspects.push(at);
         }
         // Those that no burst has seen there come first.
-        let is_known = |thread: ThreadId| self.known.contains(&(thread, at));
-        let mut threads = place.threads.clone();
-        threads.sort_by_key(|thread| (is_known(thread.0), std::cmp::Reverse(thread.1)));
+        let mut threads: Vec<&Thread> = place.threads.iter().collect();
+        threads.sort_by_key(|thread| (place.is_known(thread), std::cmp::Reverse(thread.time)));
         Some(Question {
             at,
             suspects,
-            threads: threads.into_iter().map(|thread| thread.0).collect(),
+            threads: threads.into_iter().map(|thread| thread.id).collect(),
         })
     }
 
-    /// A burst for `question` was made, or was not possible, at `now`.
-    pub fn answered(&mut self, question: &Question, now: Time, answers: &[Answer]) {
+    /// A burst for `question` was made at `now`, or was not possible. `looked_at` are the suspects that
+    /// had breakpoints.
+    pub fn answered(
+        &mut self,
+        question: &Question,
+        now: Time,
+        looked_at: &[CodeAddress],
+        answers: &[Answer],
+    ) {
         let Some(place) = self.places.get_mut(&question.at) else {
             return;
         };
@@ -177,19 +215,16 @@ impl Blind {
             let pause = FIRST_PAUSE_NS.saturating_mul(1 << more.min(20));
             place.after = now.0.saturating_add(pause.min(LONGEST_PAUSE_NS));
         }
-        let rounds = place.bursts as usize * (AT_ONCE - 1);
-        let all_looked_at = rounds >= place.suspects.len();
-        for answer in answers {
-            // The count begins and ends anywhere between the suspects and the join.
-            let explained = f64::from(answer.executed + 1) >= f64::from(answer.passes) * EXPLAINED;
-            let is_own = question.suspects == [question.at];
+        for answer in answers.iter().filter(|answer| answer.passes > 0) {
             place.untold |= !answer.all_told;
-            if answer.passes > 0
-                && !place.untold
-                && all_looked_at
-                && (explained || is_own || !place.ways_unknown)
-            {
-                self.known.insert((answer.thread, question.at));
+            let mut threads = place.threads.iter_mut();
+            if let Some(thread) = threads.find(|thread| thread.id == answer.thread) {
+                thread.looked_at.extend(looked_at);
+                thread.looked_at.sort_unstable();
+                thread.looked_at.dedup();
+                // The count begins and ends anywhere between the suspects and the join.
+                let executed = f64::from(answer.executed + 1);
+                thread.explained |= executed >= f64::from(answer.passes) * EXPLAINED;
             }
         }
     }
@@ -210,8 +245,8 @@ impl Blind {
             let unknown = place
                 .threads
                 .iter()
-                .filter(|thread| !self.known.contains(&(thread.0, at)));
-            let time = unknown.map(|thread| thread.1).sum();
+                .filter(|thread| !place.is_known(thread));
+            let time = unknown.map(|thread| thread.time).sum();
             (time > 0).then_some((at, time))
         })
     }
@@ -276,7 +311,13 @@ mod tests {
         let question = blind.question(Time(0)).expect("half of the time");
         assert_eq!(question.instructions(), [JOIN, CodeAddress(0x80)]);
         // Thread 8 did not pass.
-        blind.answered(&question, Time(0), &[answer(7, 8, 8), answer(8, 0, 0)]);
+        let seen = &question.suspects;
+        blind.answered(
+            &question,
+            Time(0),
+            seen,
+            &[answer(7, 8, 8), answer(8, 0, 0)],
+        );
         assert_eq!(blind.time(), (4000, 1000));
         assert_eq!(blind.unknown().collect::<Vec<_>>(), [(JOIN, 1000)]);
     }
@@ -285,17 +326,63 @@ mod tests {
     fn a_place_is_known_only_after_all_of_its_suspects_were_looked_at() {
         let mut blind = Blind::default();
         sample_at_join(&mut blind, 7, &[1, 2, 3, 4, 5]);
-        let mut asked = HashSet::new();
+        let mut asked = std::collections::HashSet::new();
         let first = blind.question(Time(0)).expect("all of the time");
         asked.extend(first.instructions());
         assert_eq!(asked.len(), AT_ONCE);
-        blind.answered(&first, Time(0), &[answer(7, 8, 8)]);
+        blind.answered(&first, Time(0), &first.suspects, &[answer(7, 8, 8)]);
         assert_eq!(blind.time(), (1000, 1000));
         let second = blind.question(Time(0)).expect("all of the time");
         asked.extend(second.instructions());
         assert_eq!(asked.len(), 6);
-        blind.answered(&second, Time(0), &[answer(7, 8, 0)]);
+        blind.answered(&second, Time(0), &second.suspects, &[answer(7, 8, 0)]);
         assert_eq!(blind.time(), (1000, 0));
+    }
+
+    /// A debugger uses two of the four slots.
+    #[test]
+    fn suspects_that_got_no_breakpoint_stay_unknown() {
+        let mut blind = Blind::default();
+        sample_at_join(&mut blind, 7, &[1, 2]);
+        let question = blind.question(Time(0)).expect("all of the time");
+        blind.answered(
+            &question,
+            Time(0),
+            &question.suspects[..1],
+            &[answer(7, 8, 8)],
+        );
+        assert_eq!(blind.time(), (1000, 1000));
+        blind.answered(
+            &question,
+            Time(0),
+            &question.suspects[1..],
+            &[answer(7, 8, 0)],
+        );
+        assert_eq!(blind.time(), (1000, 0));
+    }
+
+    /// Control came a new way, after all known ways had been looked at.
+    #[test]
+    fn a_suspect_that_comes_later_makes_the_place_unknown_again() {
+        let mut blind = Blind::default();
+        sample_at_join(&mut blind, 7, &[1]);
+        let question = blind.question(Time(0)).expect("all of the time");
+        blind.answered(&question, Time(0), &question.suspects, &[answer(7, 8, 8)]);
+        assert_eq!(blind.time(), (1000, 0));
+        sample_at_join(&mut blind, 7, &[2]);
+        assert_eq!(blind.time(), (2000, 2000));
+    }
+
+    #[test]
+    fn more_suspects_than_there_is_room_for_leave_the_place_unknown() {
+        let mut blind = Blind::default();
+        let many: Vec<u64> = (1..=MOST_SUSPECTS as u64 + 1).collect();
+        sample_at_join(&mut blind, 7, &many);
+        for _ in 0..MOST_SUSPECTS {
+            let question = blind.question(Time(u64::MAX)).expect("all of the time");
+            blind.answered(&question, Time(0), &question.suspects, &[answer(7, 8, 8)]);
+        }
+        assert_eq!(blind.time(), (1000, 1000));
     }
 
     /// As at the head of a loop that begins with the access.
@@ -317,7 +404,7 @@ mod tests {
             all_told: false,
             ..answer(7, 8, 8)
         };
-        blind.answered(&question, Time(0), &[untold]);
+        blind.answered(&question, Time(0), &question.suspects, &[untold]);
         assert_eq!(blind.time(), (1000, 1000));
     }
 
@@ -329,7 +416,7 @@ mod tests {
         for millisecond in 0..10_000 {
             let now = Time(millisecond * 1_000_000);
             if let Some(question) = blind.question(now) {
-                blind.answered(&question, now, &[answer(7, 8, 8)]);
+                blind.answered(&question, now, &question.suspects, &[answer(7, 8, 8)]);
                 bursts += 1;
             }
         }

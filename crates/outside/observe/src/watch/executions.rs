@@ -9,7 +9,7 @@
 use super::arm::{Armed, Stop};
 use super::{SLOTS, WatchError, Watcher, run};
 use crate::perf_event::Sample;
-use crate::{RawSample, Registers, monotonic_now};
+use crate::{RawSample, Registers};
 use std::time::Duration;
 use sunder_access::{Address, CodeAddress, ProcessId, ThreadId, Time};
 
@@ -32,10 +32,9 @@ pub struct ExecutionRequest {
 /// The result of an execution burst.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Executions {
-    /// The instructions that had breakpoints.
+    /// The instructions that had breakpoints: the first ones of those asked for, as many as there were
+    /// slots free.
     pub instructions: Vec<CodeAddress>,
-    /// The time at which all breakpoints were set.
-    pub started: Time,
     /// The hits, by thread, each in the order of time: the registers before the instruction at
     /// `registers.ip`. Of each thread there are only those of the time in which none of its
     /// breakpoints had used up its hits, so that their numbers can be compared. They stand for no
@@ -73,7 +72,6 @@ impl Watcher {
         )?;
 
         armed.enable();
-        let started = monotonic_now();
         run(&mut armed, affordable.into(), request.max_duration);
         armed.disable();
         armed.collect();
@@ -90,7 +88,6 @@ impl Watcher {
             .collect();
         Ok(Executions {
             instructions: request.instructions[..armed.words().len()].to_vec(),
-            started,
             hits,
         })
     }

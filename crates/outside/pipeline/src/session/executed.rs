@@ -23,7 +23,9 @@ impl Session {
         now: Time,
         burst: Option<&Executions>,
     ) {
-        let suspects = question.suspects.as_slice();
+        let armed = burst.map_or(&[][..], |burst| burst.instructions.as_slice());
+        let wanted = question.suspects.iter().copied();
+        let suspects: Vec<CodeAddress> = wanted.filter(|one| armed.contains(one)).collect();
         let mut answers = Vec::new();
         for (thread, hits) in burst.iter().flat_map(|burst| &burst.hits) {
             let times = |instruction: CodeAddress| {
@@ -31,7 +33,7 @@ impl Session {
                 hits.iter().filter(here).count() as u32
             };
             let executed: Vec<_> = suspects.iter().map(|&one| (one, times(one))).collect();
-            let accesses = self.accesses_at(suspects, hits);
+            let accesses = self.accesses_at(&suspects, hits);
             let is_told = |&(instruction, times): &(CodeAddress, u32)| {
                 let of = |access: &Access| access.instruction == instruction;
                 times == 0 || accesses.iter().any(of)
@@ -52,9 +54,8 @@ impl Session {
                 accesses: &accesses,
             });
         }
-        self.process(process)
-            .blind
-            .answered(question, now, &answers);
+        let blind = &mut self.process(process).blind;
+        blind.answered(question, now, &suspects, &answers);
     }
 
     /// The accesses that the instructions in which `hits` were taken were about to make.
