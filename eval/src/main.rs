@@ -4,6 +4,7 @@
 mod build_times;
 mod chaos;
 mod detection;
+mod gain;
 mod ground_truth;
 mod heap;
 mod inside;
@@ -61,6 +62,8 @@ enum Command {
     },
     /// What is found: SHERIFF's Tables 1 and 2 for our workloads
     Detection,
+    /// What `detect --measure` says that a fix gains, beside what the fixed variants gain
+    Gain,
     /// Other sampling frequencies: SHERIFF's Figure 9 and Table 5
     Sampling,
     /// The observer that compares pages, at SHERIFF's intervals: its Figure 9 and Table 5
@@ -136,6 +139,7 @@ fn main() -> Result<()> {
     match cli.command {
         Command::Overhead { seconds } => overhead::run(&options, seconds),
         Command::Detection => detection::run(&options),
+        Command::Gain => gain::run(&options),
         Command::Sampling => sampling::run(&options),
         Command::IsolateSampling => isolate_sampling::run(&options),
         Command::Real => real::run(&options),

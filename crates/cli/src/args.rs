@@ -141,6 +141,10 @@ pub struct Detect {
     /// Follow the processes that the program starts
     #[arg(long)]
     pub follow_children: bool,
+    /// Measure what a fix gains: stop contending threads for some milliseconds at a time, and see how much faster
+    /// the others get on
+    #[arg(long)]
+    pub measure: bool,
     /// How to observe.
     #[command(flatten)]
     pub observe: ObserveOptions,

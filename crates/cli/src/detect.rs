@@ -24,6 +24,8 @@ pub fn run(options: &Detect) -> Result<u8> {
     };
     let program = if options.observer == ObserverChoice::Isolate {
         sunder_protect::observer::observe(&what, options.sampled)
+    } else if options.measure {
+        sunder_live::observe_with(&what, &mut sunder_gain::Experiment::default())
     } else {
         sunder_live::observe(&what)
     };

@@ -9,6 +9,7 @@ mod interrupts;
 mod jit;
 mod jobs;
 mod layout;
+mod measure;
 mod outputs;
 mod real_programs;
 mod refused;

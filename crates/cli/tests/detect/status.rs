@@ -331,3 +331,19 @@ fn programs_that_do_unusual_things_are_not_disturbed() {
         }
     }
 }
+
+/// A million rounds of a shell's loop take some tenths of a second, and `true` a few milliseconds.
+#[test]
+fn what_others_used_before_is_not_the_programs_time() {
+    let file = std::env::temp_dir().join(format!("sunder-cpu-{}", std::process::id()));
+    let script = "sh -c 'i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done'; \
+                  exec \"$0\" detect --format json -o \"$1\" -- true";
+    let sunder = sunder().get_program().to_owned();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script]).arg(sunder).arg(&file);
+    assert!(command.status().expect("sh runs").success());
+    let result = sunder_findings::Findings::open(&file).expect("a result");
+    std::fs::remove_file(&file).expect("our own file");
+    let cpu = result.run.program_cpu_seconds.expect("it is known");
+    assert!((0.0..0.1).contains(&cpu), "{cpu}");
+}

@@ -63,6 +63,11 @@ pub enum Limit {
         /// The functions with most of it, and their shares.
         functions: Vec<(String, f64)>,
     },
+    /// What a fix gains could not be measured.
+    GainNotMeasured {
+        /// What prevented it.
+        why: String,
+    },
     /// Some findings rest on samples alone.
     Unconfirmed,
     /// So many objects had too few accesses for a verdict.
@@ -212,6 +217,9 @@ impl fmt::Display for Limit {
                     write!(f, "{before} {function} ({percent:.0} %)")?;
                 }
                 f.write_str("; false sharing there is not found.")
+            }
+            Self::GainNotMeasured { why } => {
+                write!(f, "What a fix gains was not measured: {why}.")
             }
             Self::Unconfirmed => f.write_str(
                 "Findings marked as not confirmed rest on samples alone: watchpoints were not \

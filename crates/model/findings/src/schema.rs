@@ -248,6 +248,10 @@ pub struct Finding {
     pub false_share: f64,
     /// Upper bound of the share of the involved threads' time that the sharing costs.
     pub cost_percent: f64,
+    /// The share of the program's time that would go away if the object's data were taken apart.
+    /// Absent for latent findings, true sharing, replays, and in results of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gain_percent: Option<GainPercent>,
     /// On pages: how its objects took pages from each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_pages: Option<OnPages>,
@@ -262,6 +266,23 @@ pub struct Finding {
     pub timeline: Vec<f64>,
     /// What to do about it, the best first.
     pub advice: Vec<Advice>,
+}
+
+/// What a fix gains, in percent of the program's wall time, 0 to 100: a program that takes 10 s and
+/// gains 60 percent takes 4 s after the fix. The truth is between `low` and `high` nine times of ten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct GainPercent {
+    /// A lesser gain is unlikely.
+    pub low: f64,
+    /// The best guess.
+    pub likely: f64,
+    /// A greater gain is unlikely.
+    pub high: f64,
+    /// How many times threads were compared with and without their rivals (`--measure`). With 0
+    /// the gain is an estimate from samples.
+    #[serde(default)]
+    pub comparisons: u32,
 }
 
 /// A piece of the program's memory with a name.

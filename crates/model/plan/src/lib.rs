@@ -9,6 +9,7 @@
 mod array;
 mod fields;
 mod foreign;
+pub mod gain;
 mod isolate;
 mod language;
 mod layout;

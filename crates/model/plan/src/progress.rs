@@ -83,12 +83,12 @@ impl Window {
 
     /// The clocks of progress and their rates in units per ns, by the place and the form of the
     /// value.
-    fn clocks(&self) -> BTreeMap<(ValuePlace, Form), f64> {
+    fn clocks(&self, pace: Pace) -> BTreeMap<(ValuePlace, Form), f64> {
         let mut clocks = BTreeMap::new();
         for number in 0..16 {
             let values = self.registers.iter().map(|r| (r.0, r.1[number]));
             let place = ValuePlace::Register(number as u8);
-            let found = read(&track(values)).into_iter();
+            let found = read(&track(values), pace).into_iter();
             clocks.extend(found.map(|(form, rate)| ((place, form), rate)));
         }
         for (&place, all) in &self.bytes {
@@ -102,7 +102,7 @@ impl Window {
                 // The halves of an 8-byte number are no clocks.
                 let whole = here.is_aligned() && is_double(&track);
                 offset += if whole { 8 } else { 4 };
-                let found = read(&track).into_iter();
+                let found = read(&track, pace).into_iter();
                 let found = found.filter(|f| whole == (f.0 == Form::Double));
                 clocks.extend(found.map(|(form, rate)| ((here, form), rate)));
             }
@@ -112,7 +112,7 @@ impl Window {
 
     /// Whether the window has any clock.
     pub fn has_clock(&self) -> bool {
-        !self.clocks().is_empty()
+        !self.clocks(Pace::Steady).is_empty()
     }
 }
 
@@ -184,7 +184,7 @@ fn track(values: impl Iterator<Item = (u64, u64)>) -> Vec<Reading> {
 }
 
 /// The ways to read `track` in which it grows or shrinks steadily, with the rates.
-fn read(track: &[Reading]) -> Vec<(Form, f64)> {
+fn read(track: &[Reading], pace: Pace) -> Vec<(Form, f64)> {
     let changes = |part: fn(u64) -> u64| {
         let mut twos = track.windows(2);
         twos.any(|two| part(two[0].value) != part(two[1].value))
@@ -200,11 +200,11 @@ fn read(track: &[Reading]) -> Vec<(Form, f64)> {
             let of = |a: &Reading, b: &Reading| b.value.wrapping_sub(a.value) as i64 as f64;
             (Form::Integer(64), rates(track, of))
         };
-        found.extend(steady(track, &rates).map(|rate| (form, rate)));
+        found.extend(rate(track, &rates, pace).map(|rate| (form, rate)));
     }
     if changes(|value| value & 0xffff_ffff) {
         let (form, rates) = narrow(track);
-        found.extend(steady(track, &rates).map(|rate| (form, rate)));
+        found.extend(rate(track, &rates, pace).map(|rate| (form, rate)));
     }
     found
 }
@@ -248,9 +248,21 @@ fn scatter(rates: &[f64]) -> f64 {
     middle_of(rates.iter().map(|r| (r / middle - 1.0).abs()).collect())
 }
 
+/// How evenly a clock must run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// At nearly one rate.
+    Steady,
+    /// In one direction. Beside its rivals a thread may get on in bursts: it works as long as the
+    /// line is with its processor. A value that changes at random is no such clock: in eight
+    /// intervals it would go in one direction once in 128 times, and it must be steady in the other
+    /// window.
+    Onward,
+}
+
 /// The rate of a value with these rates in its intervals, in units per ns; `None` if it does
-/// not grow or shrink steadily.
-fn steady(track: &[Reading], rates: &[f64]) -> Option<f64> {
+/// not grow or shrink at that pace.
+fn rate(track: &[Reading], rates: &[f64], pace: Pace) -> Option<f64> {
     if rates.len() < LEAST_INTERVALS {
         return None;
     }
@@ -265,13 +277,15 @@ fn steady(track: &[Reading], rates: &[f64]) -> Option<f64> {
     rates.sort_unstable_by(f64::total_cmp);
     let middle = rates[rates.len() / 2];
     let near = |rate: &&f64| (NEAR_RATE..=1.0 / NEAR_RATE).contains(&(*rate / middle));
-    let steady =
-        middle != 0.0 && rates.iter().filter(near).count() * 10 >= rates.len() * NEAR_OF_TEN;
+    let as_wanted = match pace {
+        Pace::Steady => rates.iter().filter(near).count() * 10 >= rates.len() * NEAR_OF_TEN,
+        Pace::Onward => rates.iter().all(|rate| rate * middle > 0.0),
+    };
     let is_time = TIME_RATES
         .iter()
         .any(|t| (whole.abs() / t - 1.0).abs() < TIME_TOLERANCE);
-    let alike = (NEAR_RATE..=1.0 / NEAR_RATE).contains(&(whole / middle));
-    (steady && alike && !is_time).then_some(whole)
+    let alike = pace == Pace::Onward || (NEAR_RATE..=1.0 / NEAR_RATE).contains(&(whole / middle));
+    (middle != 0.0 && as_wanted && alike && !is_time).then_some(whole)
 }
 
 /// A thread's progress before and after a change, by the ratio on which most clocks agree.
@@ -290,9 +304,20 @@ pub struct Gain {
 /// A thread's gain between two windows; `None` if no clock ran in both. Clocks of work agree.
 /// If some do not, the ratio on which most agree counts; of several such, the smallest.
 pub fn gain(before: &Window, after: &Window) -> Option<Gain> {
-    let then = before.clocks();
-    let mut all: Vec<(f64, f64, f64)> = after
-        .clocks()
+    agreed(&before.clocks(Pace::Steady), &after.clocks(Pace::Steady))
+}
+
+/// As [`gain`], from a window beside a thread's rivals to one without them. Beside them its clocks
+/// need not run evenly, only in one direction.
+pub fn gain_alone(beside: &Window, alone: &Window) -> Option<Gain> {
+    agreed(&beside.clocks(Pace::Onward), &alone.clocks(Pace::Steady))
+}
+
+fn agreed(
+    then: &BTreeMap<(ValuePlace, Form), f64>,
+    now: &BTreeMap<(ValuePlace, Form), f64>,
+) -> Option<Gain> {
+    let mut all: Vec<(f64, f64, f64)> = now
         .iter()
         .filter_map(|(at, &now)| {
             let then = *then.get(at)?;

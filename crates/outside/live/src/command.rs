@@ -88,6 +88,8 @@ pub fn observe_with(
     remedy: &mut dyn LiveRemedy,
 ) -> Result<(Findings, ExitStatus)> {
     let (program, follow_children) = (&what.program, what.follow_children);
+    // A shell that executed us may have waited for children before.
+    let others_cpu_seconds = childrens_cpu_seconds();
     let Accompanied {
         mut limits,
         machine,
@@ -111,6 +113,7 @@ pub fn observe_with(
     }
     let end = monotonic_now();
     let elapsed = live.elapsed();
+    remedy.ended(&mut live);
     let wanted = remedy.wanted();
     if transfer.is_none() && wanted == Wanted::All && live.session.is_any_line_contended() {
         transfer = machine::transfer_cost_between(&machine.allowed).map(|t| t.nanoseconds);
@@ -146,7 +149,7 @@ pub fn observe_with(
             .unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
         first_contention_seconds: live.first_suspect.map(|t| t.as_secs_f64()),
         observer_cpu_seconds: own_cpu_seconds(),
-        program_cpu_seconds: Some(childrens_cpu_seconds()),
+        program_cpu_seconds: Some(childrens_cpu_seconds() - others_cpu_seconds),
         lost_samples: live.session.samples_dropped(),
         ..findings::Run::default()
     };
@@ -167,7 +170,9 @@ pub fn observe_with(
         limits,
     };
     let start = live.start();
-    Ok((live.session.finish_of(&wanted, start, end, observed), exit))
+    let mut result = live.session.finish_of(&wanted, start, end, observed);
+    remedy.complete(&mut result);
+    Ok((result, exit))
 }
 
 /// A program that was observed to its end, before its result is made.

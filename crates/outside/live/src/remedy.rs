@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 use sunder_access::ProcessId;
-use sunder_findings::Limit;
+use sunder_findings::{Findings, Limit};
 use sunder_observe::ObserveError;
 use sunder_observe::launch::Child;
 use sunder_pipeline::Wanted;
@@ -52,6 +52,10 @@ pub trait LiveRemedy {
     fn begins(&mut self, process: ProcessId) -> Result<()>;
     /// Called after each step of the loop, when events may have come.
     fn step(&mut self, live: &mut Live);
+    /// Called when the program has ended and all events have been taken.
+    fn ended(&mut self, _live: &mut Live) {}
+    /// Adds to the result what the remedy knows of the findings.
+    fn complete(&self, _result: &mut Findings) {}
     /// What the result must say about the remedy.
     fn limits(&self) -> Vec<Limit> {
         Vec::new()

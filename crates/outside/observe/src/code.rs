@@ -11,7 +11,6 @@ mod image;
 mod made;
 mod module;
 mod open;
-mod remote;
 mod segments;
 mod settled;
 mod tail_calls;
@@ -323,7 +322,7 @@ fn from_image(image: &Image, mapping: &Mapping, at: CodeAddress) -> Option<CodeR
 
 /// Code as the process has it right now.
 fn remote(process: ProcessId, around: Span, at: CodeAddress) -> Option<CodeRange> {
-    let bytes = remote::read(process, around.start, around.len as usize)?;
+    let bytes = crate::remote::read(process, around.start, around.len as usize)?;
     made::range(&bytes, CodeAddress(around.start.0), at)
 }
 

@@ -18,6 +18,7 @@ pub mod perf;
 mod perf_event;
 pub mod pmu;
 pub mod proc;
+pub mod remote;
 pub mod slots;
 pub mod watch;
 

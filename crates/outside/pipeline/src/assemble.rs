@@ -133,6 +133,7 @@ fn join(
         interleavings_per_second: per_second,
         false_share,
         cost_percent,
+        gain_percent: None,
         on_smaller_lines,
         on_pages: None,
         predicted: None,

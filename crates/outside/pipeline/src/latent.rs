@@ -150,6 +150,7 @@ fn finding(process: &mut Process, line: Granule, prediction: Prediction) -> Find
         lines: lines.into_values().collect(),
         false_share: 1.0,
         cost_percent: (cost_share * 100.0).min(100.0),
+        gain_percent: None,
         ..Finding::default()
     }
 }

@@ -3,7 +3,6 @@
 //! control file and says what to ask for next. It must not signal a thread or judge a line itself.
 
 use super::attach::inject::Applied;
-use super::gauge::{Bytes, Gauge, Windows, gains};
 use super::layout::layout;
 use super::mark::Mark;
 use super::proposal::Proposal;
@@ -11,6 +10,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 use sunder_access::{Mappings, ProcessId, ThreadId, Time};
 use sunder_findings::MovedGroup;
+use sunder_gain::gauge::{Bytes, Gauge, Windows, gains};
 use sunder_plan::progress::{Gain, WORTH_KEEPING};
 use sunder_plan::remap::{self as plan, EndReason};
 use sunder_wire::remap::{

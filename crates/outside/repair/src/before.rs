@@ -1,8 +1,8 @@
 //! How fast threads get on before their bytes are moved, for comparison with the speed afterwards.
 //! Called by `repairer` at each step. Only reads.
 
-use super::gauge::{Bytes, Gauge, Windows};
 use sunder_access::{ProcessId, ThreadId};
+use sunder_gain::gauge::{Bytes, Gauge, Windows};
 
 /// Measurement of threads whose bytes may be moved.
 #[derive(Default)]

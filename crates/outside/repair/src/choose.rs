@@ -3,7 +3,6 @@
 //! itself.
 
 use super::contended::measurable;
-use super::gauge::Bytes;
 use super::known::Known;
 use super::lines::{can_come_apart, false_cost};
 use super::mark::Mark;
@@ -14,6 +13,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use sunder_access::{Address, PAGE, Time};
 use sunder_findings::Unrepaired;
+use sunder_gain::gauge::Bytes;
 use sunder_pipeline::Process;
 use sunder_pipeline::{name_line, show_object};
 use sunder_sharing::{Confidence, Verdict};

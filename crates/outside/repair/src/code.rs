@@ -1,12 +1,12 @@
-//! Reads code and memory of the program while its threads run or wait. Called by `serve` and
-//! `gauge`. Must not change anything.
+//! Reads code and memory of the program while its threads run or wait. Called by
+//! `serve`. Must not change anything.
 
 use std::collections::HashMap;
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId};
 use sunder_hooking::code;
 use sunder_observe::code::ModuleCode;
 use sunder_observe::foreign::ForeignFiles;
-use sunder_observe::proc;
+use sunder_observe::{proc, remote};
 use sunder_rewrite::{Code, is_linker_stub, without_hooks};
 
 /// Of longer functions, in bytes, only the code from the instruction on is read.
@@ -187,25 +187,7 @@ impl TargetCode {
 
     /// `len` bytes at `at`; `None` if not all of them can be read.
     pub fn read(&self, at: u64, len: usize) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; len];
-        let local = libc::iovec {
-            iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: len,
-        };
-        let foreign = libc::iovec {
-            iov_base: at as *mut libc::c_void,
-            iov_len: len,
-        };
-        let from = |process: ProcessId| {
-            // SAFETY: the kernel writes at most `len` bytes to `bytes`, and checks the foreign
-            // address.
-            unsafe { libc::process_vm_readv(process.0 as i32, &local, 1, &foreign, 1, 0) }
-        };
-        let mut read = from(self.process);
-        if read < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
-            read = from(proc::living_number(self.process));
-        }
-        (read == len as isize).then_some(bytes)
+        remote::read(self.process, Address(at), len).filter(|bytes| bytes.len() == len)
     }
 
     /// The little-endian number of `width` bytes (1 to 8) at `at`.

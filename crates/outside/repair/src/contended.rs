@@ -1,10 +1,10 @@
 //! Which threads contend for lines at present, and by which bytes their progress can be measured.
 //! Called by `choose`, and by `repairer` for repairs under way.
 
-use super::gauge::Bytes;
 use super::lines::on_pages;
 use super::mark::Mark;
 use super::proposal::Proposal;
+use sunder_gain::gauge::Bytes;
 use sunder_pipeline::Process;
 use sunder_sharing::Verdict;
 

@@ -15,7 +15,6 @@ mod choose;
 mod code;
 mod contended;
 mod control;
-mod gauge;
 mod known;
 mod layout;
 mod lines;

@@ -87,6 +87,7 @@ pub fn linear_regression() -> Finding {
         interleavings_per_second: 1_215_500.0,
         false_share: 1.0,
         cost_percent: 70.6,
+        gain_percent: None,
         timeline: vec![
             0.0,
             310_000.0,
@@ -164,6 +165,7 @@ pub fn global_array() -> Finding {
         interleavings_per_second: 415_000.0,
         false_share: 1.0,
         cost_percent: 24.2,
+        gain_percent: None,
         timeline: vec![400_000.0, 420_000.0, 425_000.0, 415_000.0],
         ..Finding::default()
     }
@@ -216,6 +218,7 @@ pub fn heap_pair() -> Finding {
         interleavings_per_second: 88_000.0,
         false_share: 1.0,
         cost_percent: 12.0,
+        gain_percent: None,
         timeline: vec![80_000.0, 92_000.0, 91_000.0, 89_000.0],
         ..Finding::default()
     }
@@ -293,6 +296,7 @@ pub fn mixed() -> Finding {
         interleavings_per_second: 150_000.0,
         false_share: 0.38,
         cost_percent: 15.0,
+        gain_percent: None,
         timeline: vec![140_000.0, 152_000.0, 158_000.0],
         ..Finding::default()
     }
@@ -330,6 +334,7 @@ pub fn true_sharing() -> Finding {
         interleavings_per_second: 96_000.0,
         false_share: 0.0,
         cost_percent: 9.5,
+        gain_percent: None,
         timeline: vec![96_000.0, 96_000.0],
         ..Finding::default()
     }
@@ -380,6 +385,7 @@ pub fn one_writer() -> Finding {
         interleavings_per_second: 52_000.0,
         false_share: 1.0,
         cost_percent: 8.0,
+        gain_percent: None,
         timeline: vec![52_000.0, 52_000.0],
         ..Finding::default()
     }
@@ -418,6 +424,7 @@ pub fn latent() -> Finding {
         interleavings_per_second: 40_000.0,
         false_share: 1.0,
         cost_percent: 6.0,
+        gain_percent: None,
         ..Finding::default()
     }
 }
@@ -457,6 +464,7 @@ pub fn no_debug_info() -> Finding {
         interleavings_per_second: 61_000.0,
         false_share: 1.0,
         cost_percent: 18.0,
+        gain_percent: None,
         timeline: vec![60_000.0, 62_000.0],
         ..Finding::default()
     }
@@ -500,6 +508,7 @@ pub fn long_names() -> Finding {
         interleavings_per_second: 70_000.0,
         false_share: 1.0,
         cost_percent: 20.0,
+        gain_percent: None,
         timeline: vec![70_000.0],
         ..Finding::default()
     };

@@ -41,6 +41,6 @@ pub(super) fn find(
         }
     }
     let readable =
-        living.is_some_and(|process| super::remote::read(process, mapping.span.start, 1).is_some());
+        living.is_some_and(|process| crate::remote::read(process, mapping.span.start, 1).is_some());
     other.filter(|_| !readable)
 }

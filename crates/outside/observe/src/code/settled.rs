@@ -6,7 +6,7 @@
 //! Called by [`super::ProcessCode`] for code without a file. A page that is changed and changed
 //! back between two readings goes unnoticed.
 
-use super::remote;
+use crate::remote;
 use std::collections::HashMap;
 use sunder_access::{Address, PAGE, ProcessId, Span, Time};
 

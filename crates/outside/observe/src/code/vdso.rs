@@ -14,6 +14,6 @@ pub(super) fn image() -> Option<Image> {
     let own = sunder_access::ProcessId(std::process::id());
     let mappings = crate::proc::mappings(own).ok()?;
     let mapping = mappings.at(sunder_access::Address(base))?;
-    let bytes = super::remote::read(own, mapping.span.start, mapping.span.len as usize)?;
+    let bytes = crate::remote::read(own, mapping.span.start, mapping.span.len as usize)?;
     Image::from_memory(bytes)
 }

@@ -3,8 +3,8 @@
 
 use super::Repairer;
 use crate::attach::entry::Entry;
-use crate::gauge::Windows;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use sunder_gain::gauge::Windows;
 use sunder_live::Live;
 use sunder_observe::{monotonic_now, proc};
 use sunder_wire::remap::{ACTIVE, ROLL_BACK, ROLLED_BACK};

@@ -5,7 +5,6 @@ use super::Repairer;
 use crate::attach::entry::Entry;
 use crate::attempt::{Attempt, Next};
 use crate::contended::contended;
-use crate::gauge::Windows;
 use crate::layout::{groups_of, layout, rules};
 use crate::mark::Mark;
 use crate::movable::can_be_moved;
@@ -16,6 +15,7 @@ use crate::{place, request};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use sunder_access::{Address, Time};
 use sunder_findings::{MovedGroup, Unrepaired};
+use sunder_gain::gauge::Windows;
 use sunder_live::Live;
 use sunder_observe::{monotonic_now, proc};
 use sunder_wire::remap::{

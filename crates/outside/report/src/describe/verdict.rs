@@ -46,12 +46,20 @@ pub(crate) fn answer(all: &Findings, threshold: f64) -> String {
         );
     };
     let many = significant.count() + 1;
+    let name = clean(&first.subject());
+    if let Some(gain) = gain(first) {
+        let fix = format!("taking it apart saves about {gain} of the program's time");
+        return if many == 1 {
+            format!("False sharing in {name}: {fix}, as measured.")
+        } else {
+            format!("{many} objects are falsely shared; the first is {name}: {fix}, as measured.")
+        };
+    }
     let cost = format!(
         "up to {} of the time of {}",
         percent(first.false_cost_percent()),
         counted(threads_of(first), "thread")
     );
-    let name = clean(&first.subject());
     if many == 1 {
         format!("False sharing in {name}: it costs {cost}.")
     } else {
@@ -69,9 +77,12 @@ pub(crate) fn kind(finding: &Finding) -> &'static str {
     }
 }
 
-/// The cost of the finding, or the condition of a latent one; for mixed sharing also the cost
-/// of the false part.
+/// What a fix gains, if that was measured. Else the cost of the finding, or the condition of a latent
+/// one; for mixed sharing also the cost of the false part.
 pub(crate) fn cost(finding: &Finding) -> String {
+    if let Some(gain) = gain(finding) {
+        return format!("a fix saves {gain}");
+    }
     match false_part(finding) {
         Some(part) => format!("{}, {part}", whole_cost(finding)),
         None => whole_cost(finding),
@@ -88,6 +99,18 @@ pub(crate) fn whole_cost(finding: &Finding) -> String {
         Some(LatentOn::StartOffset(byte)) => format!("if it starts at byte {byte} of a line"),
         None => "not on this machine".to_owned(),
     }
+}
+
+/// What a fix gains: `67 % (60 to 74 %)`.
+pub(crate) fn gain(finding: &Finding) -> Option<String> {
+    let gain = finding.gain_percent?;
+    let whole = |percent: f64| percent.clamp(0.0, 100.0).round();
+    Some(format!(
+        "{} % ({} to {} %)",
+        whole(gain.likely),
+        whole(gain.low),
+        whole(gain.high)
+    ))
 }
 
 /// The false part's cost, as in `5.7 % falsely`, for mixed sharing that is present.

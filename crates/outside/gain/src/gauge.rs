@@ -1,16 +1,16 @@
-//! Measures how fast threads get on, before bytes are moved and after. Reads values that may count
-//! a thread's progress ([`sunder_plan::progress`]): from registers, from stacks, and from the
-//! groups. Called by `attempt` and `before`. Only reads.
+//! Measures how fast threads get on, before a change and after. Reads values that may count a
+//! thread's progress ([`sunder_plan::progress`]): from registers, from stacks, and from bytes that
+//! it writes. Called by the experiment beside it, and by `repair`. Only reads.
 
-use super::code::TargetCode;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use sunder_access::{ProcessId, ThreadId};
-use sunder_observe::Pace;
+use sunder_access::{Address, ProcessId, ThreadId};
+use sunder_observe::{Pace, remote};
 use sunder_plan::progress::{self, Gain, ValuePlace, Window};
 
-/// One sample of the registers per this much of a thread's CPU time.
-const EVERY: Duration = Duration::from_millis(1);
+/// One sample of the registers per this much of a thread's CPU time, for a window that is read at
+/// leisure.
+pub const EVERY: Duration = Duration::from_millis(1);
 /// Bytes below the stack pointer that a function may use (the red zone of the System V ABI).
 const RED_ZONE: u64 = 128;
 /// Bytes above the stack pointer that are read.
@@ -42,7 +42,7 @@ pub type Windows = BTreeMap<ThreadId, Window>;
 
 /// Threads that are being measured.
 pub struct Gauge {
-    code: TargetCode,
+    process: ProcessId,
     paces: Vec<Pace>,
     /// The stack pointer of each thread in its last sample.
     stacks: BTreeMap<ThreadId, u64>,
@@ -52,21 +52,37 @@ pub struct Gauge {
 impl Gauge {
     /// Begins a window; `None` if the kernel lets us measure none of the threads.
     pub fn begin(process: ProcessId, threads: &[ThreadId]) -> Option<Self> {
+        Self::sampling(process, threads, EVERY)
+    }
+
+    /// As [`Self::begin`], with one sample per `every` of a thread's CPU time.
+    pub fn sampling(process: ProcessId, threads: &[ThreadId], every: Duration) -> Option<Self> {
         let paces: Vec<Pace> = threads
             .iter()
             .take(MOST)
-            .filter_map(|&thread| Pace::begin(process, thread, EVERY).ok())
+            .filter_map(|&thread| Pace::begin(process, thread, every).ok())
             .collect();
         (!paces.is_empty()).then(|| Self {
-            code: TargetCode::new(process),
+            process,
             paces,
             stacks: BTreeMap::new(),
             windows: Windows::new(),
         })
     }
 
+    /// Takes the registers that the kernel has recorded.
+    pub fn take(&mut self) {
+        for pace in &mut self.paces {
+            let window = self.windows.entry(pace.thread()).or_default();
+            for sample in pace.take() {
+                window.registers(sample.cpu_ns, sample.registers.general);
+            }
+        }
+    }
+
     /// Reads all values at this moment, with those of `moved`.
     pub fn read(&mut self, moved: &[Bytes]) {
+        let process = self.process;
         for pace in &mut self.paces {
             let thread = pace.thread();
             let window = self.windows.entry(thread).or_default();
@@ -76,7 +92,8 @@ impl Gauge {
             }
             let mut take = |at: u64, len: u64, place: ValuePlace| {
                 let before = pace.cpu_ns();
-                let bytes = self.code.read(at, len as usize);
+                let bytes = remote::read(process, Address(at), len as usize);
+                let bytes = bytes.filter(|bytes| bytes.len() as u64 == len);
                 if let (Some(before), Some(bytes), Some(after)) = (before, bytes, pace.cpu_ns()) {
                     window.bytes(place, u64::midpoint(before, after), bytes);
                 }
@@ -106,10 +123,21 @@ impl Gauge {
         2 * long.count() > self.paces.len()
     }
 
+    /// Whether all threads were measured for `length` of their CPU time.
+    pub fn has_run_for(&self, length: Duration) -> bool {
+        let long = |w: &Window| Duration::from_nanos(w.cpu_ns()) >= length;
+        self.windows.len() == self.paces.len() && self.windows.values().all(long)
+    }
+
     /// The values that were read.
     pub fn end(self) -> Windows {
         self.windows
     }
+}
+
+/// The gain of `thread` from a window `beside` its rivals to one in which it ran `alone`.
+pub fn gain_alone(thread: ThreadId, beside: &Windows, alone: &Windows) -> Option<Gain> {
+    progress::gain_alone(beside.get(&thread)?, alone.get(&thread)?)
 }
 
 /// The gain of each thread from `before` to `after`.

@@ -1,0 +1,214 @@
+//! Chooses which thread is compared when, and keeps what came of it. Driven by the loop of `live`;
+//! `outcome` makes the gains of findings of it. It must not hold a thread between two steps.
+
+use crate::clocks::Clocks;
+use crate::gauge::Bytes;
+use crate::slice::{Compared, Reading, compare};
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+use sunder_access::{ProcessId, ThreadId};
+use sunder_findings::Findings;
+use sunder_live::{Live, LiveRemedy, Loaded};
+use sunder_observe::launch::Child;
+use sunder_observe::{ObserveError, monotonic_now};
+use sunder_sharing::{Confidence, Verdict};
+
+/// Pause between two comparisons: the phases of a program get their part, and threads are held for a
+/// small share of the time only.
+const PAUSE: Duration = Duration::from_millis(30);
+/// The same once every thread was compared [`MANY`] times.
+const LONG_PAUSE: Duration = Duration::from_millis(400);
+/// So many comparisons of a thread tell its gain well.
+const MANY: usize = 8;
+/// The most threads that are compared: of many that do the same, some tell enough.
+const MOST_THREADS: usize = 8;
+/// The most threads that are stopped at a time.
+const MOST_RIVALS: usize = 64;
+/// A line that costs a smaller share of its threads' time is left alone.
+const LEAST_COST: f64 = 0.01;
+/// A line that was not touched for this long is not contended now.
+const RECENT: Duration = Duration::from_millis(200);
+/// After so many comparisons without an outcome, a thread is left alone.
+const VAIN: usize = 6;
+
+/// After so many, its progress is read in another way.
+const WITHOUT_CLOCK: usize = 2;
+
+/// Comparisons of one thread.
+#[derive(Clone, Debug, Default)]
+pub struct Compares {
+    /// How many times as fast it got on without its rivals, each time.
+    pub ratios: Vec<f64>,
+    /// Comparisons without an outcome.
+    pub vain: usize,
+    /// How its progress is read.
+    reading: Reading,
+}
+
+/// Compares the progress of contending threads with and without their rivals.
+#[derive(Default)]
+pub struct Experiment {
+    process: Option<ProcessId>,
+    next: Duration,
+    /// By thread.
+    pub(crate) compared: BTreeMap<ThreadId, Compares>,
+    pub(crate) clocks: Clocks,
+    /// For how long each thread was held.
+    pub(crate) held: BTreeMap<ThreadId, Duration>,
+    /// Why nothing is compared any more, if so.
+    pub(crate) refused: Option<String>,
+    /// Threads of the program were stopped. `ptrace` reports the program's end too, so it must be
+    /// asked of `sunder_stop`.
+    stops: bool,
+}
+
+impl LiveRemedy for Experiment {
+    fn load(&self) -> Option<Loaded> {
+        None
+    }
+
+    fn begins(&mut self, process: ProcessId) -> Result<()> {
+        self.process = Some(process);
+        Ok(())
+    }
+
+    fn step(&mut self, live: &mut Live) {
+        let Some(process) = self.process else { return };
+        if self.stops {
+            // A thread that did not stop in time is let go on as soon as it has stopped.
+            let _ = sunder_stop::exit(process);
+        }
+        let elapsed = live.elapsed();
+        if elapsed < self.next || live.first_suspect.is_none() || self.refused.is_some() {
+            return;
+        }
+        self.next = elapsed + PAUSE;
+        let unwatched = live.watch_refused.is_some();
+        let judge = &mut live.session.process(process).judge;
+        let times = judge.thread_time();
+        let now = monotonic_now();
+        let mut verdicts = judge.verdicts();
+        verdicts.retain(|v| {
+            let sure = v.confirmed || unwatched && v.confidence() >= Confidence::Sampled;
+            sure && v.cost_share >= LEAST_COST && now.since(v.last) < RECENT
+        });
+        self.clocks.look(&times, &verdicts, now);
+        let Some(subject) = self.next_subject(&verdicts) else {
+            return;
+        };
+        if self
+            .compared
+            .get(&subject)
+            .is_some_and(|c| c.ratios.len() >= MANY)
+        {
+            self.next = elapsed + LONG_PAUSE;
+        }
+        let rivals = rivals(&verdicts, subject);
+        if rivals.is_empty() || rivals.len() > MOST_RIVALS {
+            return;
+        }
+        self.stops = true;
+        let own = own_bytes(&verdicts, subject);
+        let compares = self.compared.entry(subject).or_default();
+        let (compared, held) = compare(process, subject, &rivals, &own, compares.reading);
+        for rival in rivals {
+            *self.held.entry(rival).or_default() += held;
+        }
+        match compared {
+            Compared::Ratio(ratio) => compares.ratios.push(ratio),
+            Compared::NoClock => {
+                compares.vain += 1;
+                if compares.ratios.is_empty() && compares.vain.is_multiple_of(WITHOUT_CLOCK) {
+                    compares.reading = compares.reading.next();
+                }
+            }
+            Compared::NotNow | Compared::Ended => {}
+            Compared::Refused(why) => self.refused = Some(why),
+        }
+    }
+
+    fn ended(&mut self, live: &mut Live) {
+        if let Some(process) = self.process {
+            let times = live.session.process(process).judge.thread_time();
+            self.clocks.end(&times);
+        }
+    }
+
+    fn complete(&self, result: &mut Findings) {
+        self.fill(result);
+    }
+
+    fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {
+        match self.process.filter(|_| self.stops) {
+            Some(process) => Ok(sunder_stop::exit(process).map(ExitStatus::from_raw)),
+            None => child.try_wait(),
+        }
+    }
+}
+
+impl Experiment {
+    /// An experiment for a process that runs already; for a command, [`LiveRemedy::begins`] tells
+    /// the process.
+    pub fn of(process: ProcessId) -> Self {
+        Self {
+            process: Some(process),
+            ..Self::default()
+        }
+    }
+
+    /// The thread that was compared least, of those that lose most.
+    fn next_subject(&self, verdicts: &[Verdict]) -> Option<ThreadId> {
+        let mut lost: BTreeMap<ThreadId, f64> = BTreeMap::new();
+        for one in verdicts.iter().flat_map(|v| &v.threads) {
+            *lost.entry(one.thread).or_default() += one.lost_ns;
+        }
+        let mut threads: Vec<(ThreadId, f64)> = lost.into_iter().collect();
+        threads.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        threads.truncate(MOST_THREADS);
+        let compared = |thread| {
+            let known = self.compared.get(&thread);
+            known.map_or((0, 0), |c| (c.ratios.len(), c.vain))
+        };
+        let open = threads.iter().map(|t| t.0).filter(|&t| {
+            let (found, vain) = compared(t);
+            found > 0 || vain < VAIN
+        });
+        open.min_by_key(|&t| {
+            let (found, vain) = compared(t);
+            found + vain
+        })
+    }
+}
+
+/// The threads that contend with `subject`.
+fn rivals(verdicts: &[Verdict], subject: ThreadId) -> Vec<ThreadId> {
+    let with = |v: &&Verdict| v.threads.iter().any(|t| t.thread == subject);
+    let all = verdicts.iter().filter(with).flat_map(|v| &v.threads);
+    let mut all: Vec<ThreadId> = all.map(|t| t.thread).filter(|&t| t != subject).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Bytes of contended lines that only `subject` was seen to use, and that it writes.
+fn own_bytes(verdicts: &[Verdict], subject: ThreadId) -> Vec<Bytes> {
+    let words = verdicts
+        .iter()
+        .flat_map(|v| v.words.iter().map(move |word| (v.line.0, word)));
+    let own = words.filter_map(|(line, word)| match &word.threads[..] {
+        [only] if only.thread == subject && only.writes + only.updates > 0 => {
+            let at = line + u64::from(word.offset);
+            Some(Bytes {
+                thread: subject,
+                original: at,
+                at,
+                len: word.size.into(),
+            })
+        }
+        _ => None,
+    });
+    own.collect()
+}

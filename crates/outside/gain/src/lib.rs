@@ -1,0 +1,15 @@
+//! Measures what sharing costs: how fast a thread gets on beside its rivals, and how fast while they
+//! are stopped for some milliseconds.
+//!
+//! [`Experiment`] is used by `cli` for `detect --measure`, and driven by the loop of `live`. [`gauge`] is also used
+//! by `repair`, for the speed before and after a move. It must not choose what is found or say what to do about
+//! it, and must leave no thread stopped.
+
+mod clocks;
+mod experiment;
+pub mod gauge;
+mod outcome;
+
+mod slice;
+
+pub use experiment::Experiment;

@@ -1,0 +1,89 @@
+//! Puts what was measured into a result: the gain of each finding, or why there is none. Called when
+//! the observation is over.
+
+use crate::experiment::Experiment;
+use std::collections::BTreeSet;
+use sunder_findings::{Finding, Findings, GainPercent, Limit, Sharing};
+use sunder_plan::gain::{ThreadGain, of_finding, of_threads};
+
+impl Experiment {
+    /// Sets the gain of each finding whose threads were compared, and says so if none was.
+    pub(crate) fn fill(&self, result: &mut Findings) {
+        let threads = self.threads();
+        let comparisons: usize = threads.iter().map(|(_, t)| t.speeds.len()).sum();
+        let wall = result.run.seconds * 1e9 - self.longest_held();
+        let only: Vec<ThreadGain> = threads.iter().map(|t| t.1.clone()).collect();
+        let measured = of_threads(&only, wall);
+        let costs: Vec<(BTreeSet<u32>, f64)> = result.findings.iter().map(of).collect();
+        let Some(all) = measured else {
+            if result.findings.iter().any(is_to_measure) {
+                result
+                    .limits
+                    .push(Limit::GainNotMeasured { why: self.why() });
+            }
+            return;
+        };
+        let compared = |id: &u32| threads.iter().any(|(t, g)| t == id && !g.speeds.is_empty());
+        for (finding, (own, cost)) in result.findings.iter_mut().zip(&costs) {
+            if !is_to_measure(finding) || !own.iter().any(compared) {
+                continue;
+            }
+            let together = costs.iter().filter(|(other, _)| !other.is_disjoint(own));
+            let together: f64 = together.map(|(_, cost)| cost).sum();
+            let gain = of_finding(finding, all, cost / together.max(f64::MIN_POSITIVE));
+            finding.gain_percent = Some(GainPercent {
+                comparisons: u32::try_from(comparisons).unwrap_or(u32::MAX),
+                ..gain.into()
+            });
+        }
+    }
+
+    fn threads(&self) -> Vec<(u32, ThreadGain)> {
+        let all = self.clocks.all().map(|(thread, used)| {
+            let ratios = self.compared.get(&thread).map(|c| &c.ratios);
+            let speeds = ratios.into_iter().flatten().map(|ratio| 1.0 / ratio);
+            let gain = ThreadGain {
+                cpu_ns: used.cpu_ns as f64,
+                contended_ns: used.contended_ns,
+                speeds: speeds.collect(),
+            };
+            (thread.0, gain)
+        });
+        all.collect()
+    }
+
+    /// For how long the thread that was held longest was held, in ns.
+    fn longest_held(&self) -> f64 {
+        let longest = self.held.values().max();
+        longest.map_or(0.0, |held| held.as_nanos() as f64)
+    }
+
+    /// Why no gain was measured.
+    fn why(&self) -> String {
+        if let Some(why) = &self.refused {
+            return format!("its threads can't be stopped: {why}");
+        }
+        let vain: usize = self.compared.values().map(|c| c.vain).sum();
+        if vain > 0 {
+            return "no value in its threads' registers or stacks counts their progress".into();
+        }
+        "no line was known to be contended for long enough while the threads ran".into()
+    }
+}
+
+/// Whether a fix of the finding gains something that can be measured.
+fn is_to_measure(finding: &Finding) -> bool {
+    !finding.latent && finding.sharing != Sharing::True
+}
+
+/// The threads of a finding, and their loss in percent of their time.
+fn of(finding: &Finding) -> (BTreeSet<u32>, f64) {
+    let words = finding.lines.iter().flat_map(|line| &line.words);
+    let threads = words.flat_map(|word| word.threads.iter().map(|t| t.id));
+    let cost = if finding.latent {
+        0.0
+    } else {
+        finding.cost_percent
+    };
+    (threads.collect(), cost)
+}
