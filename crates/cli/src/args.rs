@@ -1,10 +1,12 @@
 //! The command line. Definitions only; nothing here acts.
 
 mod options;
+mod patch;
 mod remedies;
 mod traces;
 
 pub use options::{FailOn, Format, ObserveOptions, ReportOptions};
+pub use patch::Patch;
 pub use remedies::{PlacementChoice, Protect, Repair, Run};
 pub use traces::{
     Dump, DumpKind, OrderChoice, ProtocolChoice, Simulate, Trace, TraceCommand, Via, WhatIf,
@@ -57,6 +59,8 @@ pub enum Command {
     WhatIf(WhatIf),
     /// Compare two results: what appeared, went away, grew or shrank
     Diff(Diff),
+    /// Print a diff that carries the advice of a result out in the source, or try it
+    Patch(Patch),
     /// Run a program with an allocator that keeps its objects apart
     Run(Run),
     /// Run a program, and give each thread what it shares falsely for itself while it computes

@@ -11,6 +11,7 @@ mod destination;
 mod detect;
 mod doctor;
 mod output;
+mod patch;
 mod progress;
 mod remedies;
 mod replays;
@@ -51,6 +52,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Import(options) => saved::import(options),
         Command::Report(options) => saved::report(options),
         Command::Diff(options) => saved::diff(options),
+        Command::Patch(options) => patch::run(options),
         Command::Run(options) => remedies::run(options),
         Command::Protect(options) => remedies::protect(options),
         Command::Repair(options) => remedies::repair(options),

@@ -1,0 +1,514 @@
+//! Calls of C's allocators, and what takes their place so that the block begins a line and shares
+//! its last one with nobody.
+
+use crate::c::names::{around, nodes};
+use crate::edit::Edits;
+use crate::error::{Unsure, unsure};
+use crate::macros::{closing, is_word, words};
+use crate::sources::{Language, Source, Sources};
+use std::collections::BTreeMap;
+use sunder_findings::{Frame, Object};
+use tree_sitter::Node;
+
+/// What the helper is called that zeroes a block.
+const ZEROED: &str = "calloc_on_lines";
+
+/// How a block of this finding has to be allocated.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) line: u32,
+    /// Whether the type itself is aligned, so that its size is whole lines, and C++'s `new` knows.
+    pub(crate) type_is_aligned: bool,
+}
+
+/// Lets the object's block begin a line: at the call in the user's code that matters, which is
+/// that of a wrapper's caller. Returns what else a person should know.
+pub(crate) fn align(
+    sources: &Sources,
+    object: &Object,
+    wanted: Wanted,
+    edits: &mut Edits,
+) -> Result<Vec<String>, Unsure> {
+    let frames: Vec<&Frame> = object
+        .allocation
+        .iter()
+        .filter(|f| !f.is_library())
+        .collect();
+    if object
+        .allocation
+        .iter()
+        .any(|f| f.function.starts_with("operator new"))
+    {
+        if wanted.type_is_aligned {
+            return Ok(vec![
+                "`new` of an aligned type needs C++17, or `-faligned-new`".into(),
+            ]);
+        }
+        unsure!("it comes from `new`, which aligns by the type alone");
+    }
+    if frames.is_empty() {
+        unsure!("the result does not say where the block is allocated");
+    }
+    let mut inner: Option<Wrapper> = None;
+    for (i, frame) in frames.iter().enumerate() {
+        let (Some(file), Some(line)) = (&frame.file, frame.line) else {
+            unsure!(
+                "`{}` has no debug information: its source is not known",
+                frame.function
+            );
+        };
+        let path = sources.locate(file)?;
+        let source = sources.source(&path)?;
+        let call = call_at(sources, &source, line, inner.as_ref())?;
+        let outer = frames.get(i + 1);
+        let function = around(call.node, &|n| n.kind() == "function_definition");
+        if let Some(function) = function
+            && outer.is_some()
+            && let Some(wrapper) = wrapper(&call, function, &source)
+        {
+            inner = Some(wrapper);
+            continue;
+        }
+        if let Some(holder) = &object.name
+            && is_resized(&source, holder)
+        {
+            unsure!("`{holder}` is resized by `realloc`, which forgets the alignment");
+        }
+        let mut notes = Vec::new();
+        if let Some(wrapper) = &inner {
+            notes.push(format!(
+                "what `{}` does beside allocating, such as a check for NULL, is not done there any more",
+                wrapper.name
+            ));
+        }
+        call.rewrite(sources, &source, wanted, edits)?;
+        return Ok(notes);
+    }
+    unsure!("all functions that allocate it only pass a size on");
+}
+
+/// A call that allocates.
+struct Call<'t> {
+    node: Node<'t>,
+    /// `malloc`, `calloc` and so on, with its arguments, as they are after wrappers and macros.
+    allocator: String,
+    arguments: Vec<String>,
+    /// The text around the allocator's call that a macro puts there.
+    around: Option<(String, String)>,
+}
+
+/// A function that passes its parameters on to an allocator, and returns the block.
+struct Wrapper {
+    name: String,
+    parameters: Vec<String>,
+    allocator: String,
+    arguments: Vec<String>,
+}
+
+const ALLOCATORS: [&str; 7] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "aligned_alloc",
+    "posix_memalign",
+    "memalign",
+    "valloc",
+];
+
+/// The call on this line that allocates: of an allocator, of a macro for one, or of the wrapper.
+fn call_at<'t>(
+    sources: &Sources,
+    source: &'t Source,
+    line: u32,
+    inner: Option<&Wrapper>,
+) -> Result<Call<'t>, Unsure> {
+    let row = (line as usize).saturating_sub(1);
+    let changed = || {
+        Unsure::new(format!(
+            "no allocation is at line {line} of {}: the source has changed, or a macro hides it",
+            source.path.display()
+        ))
+    };
+    for view in &source.views {
+        let calls = nodes(view.tree.root_node(), &|n| {
+            n.kind() == "call_expression"
+                && n.start_position().row <= row
+                && row <= n.end_position().row
+        });
+        let mut found: Vec<Call> = calls
+            .into_iter()
+            .filter_map(|node| read(sources, node, &view.text, inner))
+            .collect();
+        if found.len() > 1 {
+            found.retain(|call| call.node.start_position().row == row);
+        }
+        match found.len() {
+            0 => {}
+            1 => return found.pop().ok_or_else(changed),
+            _ => unsure!(
+                "line {line} of {} has several allocations",
+                source.path.display()
+            ),
+        }
+    }
+    Err(changed())
+}
+
+/// Reads a call of an allocator; `None` if it is another function's.
+fn read<'t>(
+    sources: &Sources,
+    node: Node<'t>,
+    text: &str,
+    inner: Option<&Wrapper>,
+) -> Option<Call<'t>> {
+    let function = node.child_by_field_name("function")?;
+    let name = &text[function.byte_range()];
+    let name = name
+        .strip_prefix("std::")
+        .or_else(|| name.strip_prefix("::"))
+        .unwrap_or(name);
+    let list = node.child_by_field_name("arguments")?;
+    let mut cursor = list.walk();
+    let arguments: Vec<String> = list
+        .named_children(&mut cursor)
+        .filter(|c| c.kind() != "comment")
+        .map(|c| text[c.byte_range()].to_owned())
+        .collect();
+    if let Some(wrapper) = inner {
+        if name != wrapper.name || arguments.len() != wrapper.parameters.len() {
+            return None;
+        }
+        let values = wrapper.parameters.iter().cloned().zip(arguments).collect();
+        let arguments = wrapper
+            .arguments
+            .iter()
+            .map(|a| substituted(a, &values, true))
+            .collect();
+        return Some(Call {
+            node,
+            allocator: wrapper.allocator.clone(),
+            arguments,
+            around: None,
+        });
+    }
+    if ALLOCATORS.contains(&name) {
+        return Some(Call {
+            node,
+            allocator: name.to_owned(),
+            arguments,
+            around: None,
+        });
+    }
+    // A macro for one call.
+    let [definition] = sources.macros().definitions(name) else {
+        return None;
+    };
+    let parameters = definition.parameters.clone()?;
+    if parameters.len() != arguments.len() || definition.body.contains('#') {
+        return None;
+    }
+    let values = parameters.into_iter().zip(arguments).collect();
+    let body = substituted(&definition.body, &values, false);
+    let mut calls = words(&body).filter(|(_, word)| ALLOCATORS.contains(word));
+    let (at, allocator) = calls.next()?;
+    if calls.next().is_some() {
+        return None;
+    }
+    let open = at + allocator.len();
+    let gap = body[open..].len() - body[open..].trim_start().len();
+    let end = open + gap + closing(&body[open + gap..])?;
+    let arguments = split(&body[open + gap + 1..end - 1]);
+    Some(Call {
+        node,
+        allocator: allocator.to_owned(),
+        arguments,
+        around: Some((body[..at].to_owned(), body[end..].to_owned())),
+    })
+}
+
+/// The text with values in place of names.
+fn substituted(text: &str, values: &BTreeMap<String, String>, parenthesized: bool) -> String {
+    let mut out = String::new();
+    let mut from = 0;
+    for (at, word) in words(text) {
+        if let Some(value) = values.get(word) {
+            out.push_str(&text[from..at]);
+            if parenthesized && text != word && !is_simple(value) {
+                out.push_str(&format!("({value})"));
+            } else {
+                out.push_str(value);
+            }
+            from = at + word.len();
+        }
+    }
+    out.push_str(&text[from..]);
+    out
+}
+
+/// Splits arguments at commas outside of parentheses.
+fn split(text: &str) -> Vec<String> {
+    let mut depth = 0;
+    let mut all = vec![String::new()];
+    for c in text.chars() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            _ => {}
+        }
+        match all.last_mut() {
+            Some(last) if c != ',' || depth > 0 => last.push(c),
+            _ => all.push(String::new()),
+        }
+    }
+    all.iter().map(|a| a.trim().to_owned()).collect()
+}
+
+/// Whether it needs no parentheses as an operand.
+fn is_simple(text: &str) -> bool {
+    text.chars().all(is_word) || text.starts_with('(') && closing(text) == Some(text.len())
+}
+
+/// The function as a wrapper of this call: its sizes are its parameters alone, and it returns
+/// what the call returned and nothing else.
+fn wrapper(call: &Call, function: Node, source: &Source) -> Option<Wrapper> {
+    let text = &source.text;
+    let declarator = function.child_by_field_name("declarator")?;
+    let list = nodes(declarator, &|n| n.kind() == "function_declarator")
+        .into_iter()
+        .next()?;
+    let name = list.child_by_field_name("declarator")?;
+    let parameters = list.child_by_field_name("parameters")?;
+    let mut cursor = parameters.walk();
+    let names: Vec<String> = parameters
+        .named_children(&mut cursor)
+        .filter_map(|p| p.child_by_field_name("declarator"))
+        .filter_map(|d| crate::c::names::declared(d))
+        .map(|n| text[n.byte_range()].to_owned())
+        .collect();
+    if call.around.is_some() || names.is_empty() {
+        return None;
+    }
+    let known = |word: &str| {
+        names.iter().any(|n| n == word) || word.starts_with(|c: char| c.is_ascii_digit())
+    };
+    let only_parameters = call
+        .arguments
+        .iter()
+        .all(|a| words(a).all(|(_, w)| known(w)));
+    let any_parameter = call
+        .arguments
+        .iter()
+        .any(|a| words(a).any(|(_, w)| names.iter().any(|n| n == w)));
+    if !only_parameters || !any_parameter {
+        return None;
+    }
+    let returned = nodes(function, &|n| n.kind() == "return_statement");
+    let plain = returned.iter().all(|r| {
+        let value = text[r.byte_range()]
+            .trim_start_matches("return")
+            .trim_end_matches(';')
+            .trim();
+        value.is_empty()
+            || value.chars().all(is_word)
+            || value == text[call.node.byte_range()].trim()
+    });
+    if returned.is_empty() || !plain {
+        return None;
+    }
+    let mut allocator = call.allocator.clone();
+    let mut arguments = call.arguments.clone();
+    if allocator == "malloc" && words(&text[function.byte_range()]).any(|(_, w)| w == "memset") {
+        allocator = "calloc".to_owned();
+        arguments.insert(0, "1".to_owned());
+    }
+    Some(Wrapper {
+        name: text[name.byte_range()].to_owned(),
+        parameters: names,
+        allocator,
+        arguments,
+    })
+}
+
+/// Whether the block that `holder` points to is passed to `realloc`.
+fn is_resized(source: &Source, holder: &str) -> bool {
+    let root = source.views[0].tree.root_node();
+    nodes(root, &|n| n.kind() == "call_expression")
+        .into_iter()
+        .any(|call| {
+            let told = &source.text[call.byte_range()];
+            let mut names = words(told).map(|(_, word)| word);
+            matches!(names.next(), Some("realloc" | "reallocarray")) && names.any(|w| w == holder)
+        })
+}
+
+impl Call<'_> {
+    /// Puts an aligned allocation into its place.
+    fn rewrite(
+        &self,
+        sources: &Sources,
+        source: &Source,
+        wanted: Wanted,
+        edits: &mut Edits,
+    ) -> Result<(), Unsure> {
+        let line = wanted.line;
+        let place = source.place(self.node.start_byte());
+        let new = match (self.allocator.as_str(), &self.arguments[..]) {
+            ("malloc", [size]) => {
+                let size = if wanted.type_is_aligned && size.contains("sizeof") {
+                    size.clone()
+                } else {
+                    rounded(size, line)
+                };
+                declare_if_old(sources, source, self.node, edits);
+                format!("aligned_alloc({line}, {size})")
+            }
+            ("calloc", [count, size]) => {
+                declare_if_old(sources, source, self.node, edits);
+                add_helper(source, self.node, line, edits);
+                format!("{ZEROED}({count}, {size})")
+            }
+            ("aligned_alloc" | "memalign", [alignment, _]) if is_enough(alignment, line) => {
+                if wanted.type_is_aligned {
+                    return Ok(());
+                }
+                unsure!("the block at {place} begins a line already");
+            }
+            ("posix_memalign", [_, alignment, _])
+                if is_enough(alignment, line) && wanted.type_is_aligned =>
+            {
+                return Ok(());
+            }
+            ("valloc", _) if wanted.type_is_aligned => return Ok(()),
+            (other, _) => {
+                unsure!("the block at {place} comes from `{other}`, which has no aligned form")
+            }
+        };
+        let whole = match &self.around {
+            Some((before, after)) => format!("{before}{new}{after}"),
+            None => new,
+        };
+        edits.replace(&source.path, self.node.byte_range(), whole);
+        Ok(())
+    }
+}
+
+/// Whether an alignment is at least a line: a number, or a name for something that is meant so.
+fn is_enough(alignment: &str, line: u32) -> bool {
+    alignment.trim().parse::<u32>().map_or(true, |n| n >= line)
+}
+
+/// `size` as whole lines, since `aligned_alloc` takes nothing else and the rest of the last line
+/// must stay empty.
+fn rounded(size: &str, line: u32) -> String {
+    if let Ok(number) = size.trim().parse::<u64>() {
+        return number
+            .div_ceil(u64::from(line))
+            .saturating_mul(u64::from(line))
+            .to_string();
+    }
+    format!("({size} + {}) / {line} * {line}", line - 1)
+}
+
+/// Declares `aligned_alloc` where the build asks for a C standard whose header does not.
+fn declare_if_old(sources: &Sources, source: &Source, call: Node, edits: &mut Edits) {
+    if source.language == Language::Cpp || !is_old_c(sources) {
+        return;
+    }
+    if let Some(at) = above_function(source, call) {
+        edits.insert(
+            &source.path,
+            at,
+            "void *aligned_alloc(size_t alignment, size_t size);\n\n",
+        );
+    }
+}
+
+/// Whether the build files ask for C before C11.
+fn is_old_c(sources: &Sources) -> bool {
+    const FILES: [&str; 6] = [
+        "Makefile",
+        "makefile",
+        "GNUmakefile",
+        "CMakeLists.txt",
+        "meson.build",
+        "configure.ac",
+    ];
+    const FLAGS: [&str; 9] = [
+        "-std=c99",
+        "-std=gnu99",
+        "-std=c89",
+        "-std=gnu89",
+        "-std=c90",
+        "-std=gnu90",
+        "-ansi",
+        "C_STANDARD 99",
+        "c_std=c99",
+    ];
+    FILES.iter().any(|file| {
+        let text = std::fs::read_to_string(sources.root().join(file)).unwrap_or_default();
+        FLAGS.iter().any(|flag| text.contains(flag))
+    })
+}
+
+/// Above the function that contains the node, and above the comment that belongs to it.
+fn above_function(source: &Source, node: Node) -> Option<usize> {
+    let mut first = around(node, &|n| n.kind() == "function_definition")?;
+    while let Some(before) = first.prev_sibling() {
+        if before.kind() != "comment" || before.end_position().row + 1 < first.start_position().row
+        {
+            break;
+        }
+        first = before;
+    }
+    let start = first.start_byte();
+    Some(source.text[..start].rfind('\n').map_or(0, |n| n + 1))
+}
+
+fn add_helper(source: &Source, call: Node, line: u32, edits: &mut Edits) {
+    if words(&source.text).any(|(_, word)| word == ZEROED) {
+        return;
+    }
+    let Some(at) = above_function(source, call) else {
+        return;
+    };
+    let cast = if source.language == Language::Cpp {
+        "(char *)"
+    } else {
+        ""
+    };
+    let block = if source.language == Language::Cpp {
+        "char"
+    } else {
+        "void"
+    };
+    let lines = [
+        "/* Zeroed memory that begins a cache line and shares none with other blocks. */"
+            .to_owned(),
+        format!("static void *{ZEROED}(size_t count, size_t size)"),
+        "{".to_owned(),
+        "    size_t bytes = count * size;".to_owned(),
+        format!("    if (size != 0 && (bytes / size != count || bytes > (size_t)-{line}))"),
+        "        return NULL;".to_owned(),
+        format!("    bytes = (bytes + {}) / {line} * {line};", line - 1),
+        format!("    {block} *block = {cast}aligned_alloc({line}, bytes);"),
+        "    for (size_t i = 0; block != NULL && i < bytes; i++)".to_owned(),
+        "        ((char *)block)[i] = 0;".to_owned(),
+        "    return block;".to_owned(),
+        "}".to_owned(),
+    ];
+    edits.insert(&source.path, at, lines.join("\n") + "\n\n");
+}
+
+/// Also aligns a call that `heap` found by the type that it allocates.
+pub(crate) fn align_call(
+    sources: &Sources,
+    source: &Source,
+    node: Node,
+    wanted: Wanted,
+    edits: &mut Edits,
+) -> Result<bool, Unsure> {
+    match read(sources, node, &source.text, None) {
+        Some(call) => call.rewrite(sources, source, wanted, edits).map(|()| true),
+        None => Ok(false),
+    }
+}

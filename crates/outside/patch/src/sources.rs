@@ -1,0 +1,289 @@
+//! The user's sources below one folder: which file a path of debug information means, the texts,
+//! and their syntax trees. Used by the files that know a language. It must not write anything.
+
+use crate::error::{PatchError, Unsure, unsure};
+use crate::macros::Macros;
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+use tree_sitter::{Parser, Tree};
+
+/// Files beyond this number are not looked at: then the folder is no program's source.
+const MOST_FILES: usize = 50_000;
+/// A larger file is generated, and no person patches it.
+const LARGEST: u64 = 4 << 20;
+/// Folders with copies or products of sources.
+const NOT_SOURCES: [&str; 5] = [".git", ".hg", ".svn", "target", "node_modules"];
+
+/// A source language, as a file's name tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Language {
+    C,
+    /// May be included by C and by C++.
+    Header,
+    Cpp,
+    Rust,
+}
+
+impl Language {
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        Some(match path.extension()?.to_str()? {
+            "c" => Self::C,
+            "h" => Self::Header,
+            "cc" | "cpp" | "cxx" | "c++" | "C" | "hpp" | "hh" | "hxx" | "h++" | "ipp" | "tcc"
+            | "inl" => Self::Cpp,
+            "rs" => Self::Rust,
+            _ => return None,
+        })
+    }
+}
+
+/// A text as the parser sees it, with its tree. Offsets are those of the text itself.
+pub(crate) struct View {
+    pub(crate) text: String,
+    pub(crate) tree: Tree,
+}
+
+/// A source file.
+pub(crate) struct Source {
+    /// Below the root.
+    pub(crate) path: PathBuf,
+    pub(crate) language: Language,
+    pub(crate) text: String,
+    /// The text without macros that stand for attributes; then the same with one branch of each
+    /// condition of the preprocessor, for texts that make sense in no other way.
+    pub(crate) views: Vec<View>,
+}
+
+impl Source {
+    /// The byte at which the line begins, which is counted from 1.
+    pub(crate) fn line_start(&self, line: u32) -> Option<usize> {
+        let wanted = usize::try_from(line).ok()?.checked_sub(1)?;
+        if wanted == 0 {
+            return Some(0);
+        }
+        let (at, _) = self.text.match_indices('\n').nth(wanted - 1)?;
+        (at + 1 < self.text.len()).then_some(at + 1)
+    }
+
+    /// The line, counted from 1, without its end.
+    pub(crate) fn line(&self, line: u32) -> Option<&str> {
+        let start = self.line_start(line)?;
+        self.text[start..].lines().next()
+    }
+
+    /// The number of the line, from 1, that has the byte.
+    pub(crate) fn line_of(&self, at: usize) -> usize {
+        self.text[..at].matches('\n').count() + 1
+    }
+
+    /// `file:line` of the byte.
+    pub(crate) fn place(&self, at: usize) -> String {
+        format!("{}:{}", self.path.display(), self.line_of(at))
+    }
+}
+
+/// The sources below a folder.
+pub(crate) struct Sources {
+    root: PathBuf,
+    files: OnceCell<Vec<PathBuf>>,
+    read: RefCell<BTreeMap<PathBuf, Rc<Source>>>,
+    macros: OnceCell<Macros>,
+}
+
+impl Sources {
+    /// # Errors
+    /// If there is no such folder.
+    pub(crate) fn below(root: &Path) -> Result<Self, PatchError> {
+        let root = root.canonicalize().map_err(|source| PatchError::File {
+            path: root.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            root,
+            files: OnceCell::new(),
+            read: RefCell::default(),
+            macros: OnceCell::new(),
+        })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// All source files below the root, by their paths below it.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        self.files.get_or_init(|| {
+            let mut found = Vec::new();
+            let mut folders = vec![PathBuf::new()];
+            while let Some(folder) = folders.pop() {
+                let Ok(entries) = std::fs::read_dir(self.root.join(&folder)) else {
+                    continue;
+                };
+                for entry in entries.flatten() {
+                    let (name, kind) = (entry.file_name(), entry.file_type());
+                    let below = folder.join(&name);
+                    match kind {
+                        Ok(kind) if kind.is_dir() => {
+                            if !NOT_SOURCES.iter().any(|skipped| name == *skipped) {
+                                folders.push(below);
+                            }
+                        }
+                        Ok(_) if Language::of(&below).is_some() => found.push(below),
+                        _ => {}
+                    }
+                }
+                if found.len() > MOST_FILES {
+                    found.truncate(MOST_FILES);
+                    break;
+                }
+            }
+            found.sort();
+            found
+        })
+    }
+
+    /// The file that a path of debug information means: the one below the root that has the most
+    /// last components in common with it.
+    pub(crate) fn locate(&self, path: &str) -> Result<PathBuf, Unsure> {
+        let told = Path::new(path);
+        if let Ok(below) = told.strip_prefix(&self.root)
+            && self.root.join(below).is_file()
+        {
+            return Ok(below.to_owned());
+        }
+        let wanted = names(told);
+        let in_common = |file: &Path| {
+            let own = names(file);
+            let pairs = own.iter().rev().zip(wanted.iter().rev());
+            pairs.take_while(|(a, b)| a == b).count()
+        };
+        let mut best: Vec<&PathBuf> = Vec::new();
+        let mut most = 1;
+        for file in self.files() {
+            let common = in_common(file);
+            if common > most {
+                most = common;
+                best.clear();
+            }
+            if common == most && common > 0 {
+                best.push(file);
+            }
+        }
+        match best[..] {
+            [one] => Ok(one.clone()),
+            [] => unsure!("there is no {path} below {}", self.root.display()),
+            [one, two, ..] => unsure!(
+                "{path} may be {} or {}: say with --root which folder is meant",
+                one.display(),
+                two.display()
+            ),
+        }
+    }
+
+    /// The file at this path below the root, parsed.
+    pub(crate) fn source(&self, path: &Path) -> Result<Rc<Source>, Unsure> {
+        if let Some(known) = self.read.borrow().get(path) {
+            return Ok(Rc::clone(known));
+        }
+        let Some(language) = Language::of(path) else {
+            unsure!("{} is not C, C++ or Rust", path.display());
+        };
+        let text = self.text(path)?;
+        let mut seen = vec![text.clone()];
+        if language != Language::Rust {
+            seen[0] = self.macros().without_attributes(&text);
+            let one = self
+                .macros()
+                .one_configuration(&seen[0], language == Language::Cpp);
+            if one != seen[0] {
+                seen.push(one);
+            }
+        }
+        // A header is read as C++ only where it is not C.
+        let mut views = Vec::new();
+        for text in seen {
+            let mut tree = parse(&text, language)?;
+            if language == Language::Header && tree.root_node().has_error() {
+                let other = parse(&text, Language::Cpp)?;
+                if !other.root_node().has_error() {
+                    tree = other;
+                }
+            }
+            views.push(View { text, tree });
+        }
+        let source = Rc::new(Source {
+            path: path.to_owned(),
+            language,
+            text,
+            views,
+        });
+        self.read
+            .borrow_mut()
+            .insert(path.to_owned(), Rc::clone(&source));
+        Ok(source)
+    }
+
+    /// All sources whose text has `word`: those of Rust, or those of C and C++.
+    pub(crate) fn with_word(&self, word: &str, rust: bool) -> Vec<Rc<Source>> {
+        self.files()
+            .iter()
+            .filter(|file| (Language::of(file) == Some(Language::Rust)) == rust)
+            .filter(|file| self.text(file).is_ok_and(|text| text.contains(word)))
+            .filter_map(|file| self.source(file).ok())
+            .collect()
+    }
+
+    /// The definitions of macros in all sources.
+    pub(crate) fn macros(&self) -> &Macros {
+        self.macros.get_or_init(|| {
+            let mut all = Macros::default();
+            for file in self.files() {
+                if Language::of(file) != Some(Language::Rust)
+                    && let Ok(text) = self.text(file)
+                {
+                    all.read(&text);
+                }
+            }
+            all
+        })
+    }
+
+    pub(crate) fn text(&self, path: &Path) -> Result<String, Unsure> {
+        if let Some(known) = self.read.borrow().get(path) {
+            return Ok(known.text.clone());
+        }
+        let whole = self.root.join(path);
+        let large = std::fs::metadata(&whole).is_ok_and(|m| m.len() > LARGEST);
+        if large {
+            unsure!("{} is too large to be written by a person", path.display());
+        }
+        std::fs::read_to_string(&whole)
+            .map_err(|e| Unsure::new(format!("cannot read {}: {e}", path.display())))
+    }
+}
+
+/// The names in a path, without `.`, `..` and the root.
+fn names(path: &Path) -> Vec<&str> {
+    path.components()
+        .filter_map(|part| match part {
+            Component::Normal(name) => name.to_str(),
+            _ => None,
+        })
+        .collect()
+}
+
+fn parse(text: &str, language: Language) -> Result<Tree, Unsure> {
+    let grammar = match language {
+        Language::C | Language::Header => tree_sitter_c::LANGUAGE,
+        Language::Cpp => tree_sitter_cpp::LANGUAGE,
+        Language::Rust => tree_sitter_rust::LANGUAGE,
+    };
+    let mut parser = Parser::new();
+    let loaded = parser.set_language(&grammar.into());
+    loaded.map_err(|e| Unsure::new(format!("the parser can't be used: {e}")))?;
+    parser
+        .parse(text, None)
+        .ok_or_else(|| Unsure::new("the source can't be parsed"))
+}
