@@ -1,11 +1,16 @@
 //! `sunder patch`: prints a diff that carries the advice of a result out, or tries it.
 
 use crate::args::Patch;
-use crate::destination::print;
+use crate::destination::{Destination, print};
+use crate::output::note;
 use crate::status;
 use anyhow::{Context, Result};
+use std::ffi::OsString;
+use std::path::Path;
 use sunder_findings::{Findings, Shown};
-use sunder_patch::{Edits, Options, Proposal, Proposals, Spelling, Way, propose};
+use sunder_patch::{
+    Edits, Gone, Options, Proposal, Proposals, Spelling, Trial, Tried, Way, attempt, propose,
+};
 
 /// Runs the command. Returns the exit status.
 ///
@@ -24,7 +29,121 @@ pub fn run(options: &Patch) -> Result<u8> {
         },
     };
     let proposals = propose(&findings, &wanted)?;
-    tell(&proposals)
+    match (&options.build, &options.run) {
+        (Some(build), Some(run)) => {
+            let fix = Destination::new(&options.output)?;
+            let trial = Trial {
+                build: build.clone(),
+                run: run.clone(),
+                check: options.check.clone(),
+                time: options.time,
+                limit: options.limit,
+                detect: detect()?,
+            };
+            let about: String = proposals.list.iter().map(|p| about(p, None)).collect();
+            print(&about)?;
+            let tried = attempt(&findings, &wanted, &trial, &|what| {
+                note(&Shown(what).to_string())
+            })?;
+            conclude(&proposals, &tried, &fix, &options.output)
+        }
+        _ => tell(&proposals),
+    }
+}
+
+/// How to observe a command, but for the file and the command.
+fn detect() -> Result<Vec<OsString>> {
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut command: Vec<OsString> = vec![own.into()];
+    let arguments = [
+        "detect",
+        "--quiet",
+        "--follow-children",
+        "--format",
+        "json",
+        "-o",
+    ];
+    command.extend(arguments.map(OsString::from));
+    Ok(command)
+}
+
+/// Prints what was found out about each change, and writes the best.
+fn conclude(proposals: &Proposals, tried: &[Tried], fix: &Destination, path: &Path) -> Result<u8> {
+    let mut text = String::new();
+    for (one, number) in tried.iter().zip(1..) {
+        text.push_str(&row(one, number));
+    }
+    let speed = |one: &Tried| one.gain.map_or(0.0, |g| g.times);
+    let helpful = tried.iter().filter(|one| one.helps());
+    let best = helpful.max_by(|a, b| speed(a).total_cmp(&speed(b)));
+    let status = match best {
+        Some(best) => {
+            fix.write(&proposals.diff(&best.edits))?;
+            let root = proposals.root().display().to_string();
+            let path = path.display().to_string();
+            text.push_str(&format!(
+                "The best is in {}: apply it with `patch -p1` in {}\n",
+                Shown(&path),
+                Shown(&root)
+            ));
+            0
+        }
+        None if tried.iter().any(Tried::could_not_tell) || tried.is_empty() => {
+            text.push_str("Whether a patch helps is not known; none was written.\n");
+            status::INCONCLUSIVE
+        }
+        None => {
+            text.push_str("No patch helped; none was written.\n");
+            status::FOUND
+        }
+    };
+    print(&text)?;
+    Ok(status)
+}
+
+/// What was found out about one change.
+fn row(tried: &Tried, number: usize) -> String {
+    let yes_or = |answer: &Result<(), String>| match answer {
+        Ok(()) => "yes".to_owned(),
+        Err(why) => {
+            let lines: Vec<String> = why.lines().map(|l| Shown(l).to_string()).collect();
+            format!("no: {}", lines.join("\n                "))
+        }
+    };
+    let mut lines = vec![format!("{number}. {}", Shown(&tried.what.join("; ")))];
+    let mut add = |what: &str, answer: String| lines.push(format!("   {what:<12} {answer}"));
+    add("compiles", yes_or(&tried.compiles));
+    if let Some(same) = &tried.same_output {
+        add("output equal", yes_or(same));
+    }
+    match &tried.gone {
+        Some(Gone::Yes) => add("finding gone", "yes".to_owned()),
+        Some(Gone::No(still)) => {
+            let still: Vec<String> = still.iter().map(|s| Shown(s).to_string()).collect();
+            add("finding gone", format!("no: {}", still.join(", ")));
+        }
+        Some(Gone::Unknown(why)) => add("finding gone", format!("not known: {}", Shown(why))),
+        None => {}
+    }
+    if let Some(gain) = &tried.gain {
+        let certain = if gain.is_certain() {
+            ""
+        } else {
+            "; not certain"
+        };
+        add(
+            "gain",
+            format!(
+                "{:.2} times as fast ({:.2} to {:.2}: 99 % interval of {} pairs of runs, in turns{certain})",
+                gain.times, gain.least, gain.most, gain.pairs
+            ),
+        );
+    }
+    match tried.grows_by {
+        Some(bytes) => add("bytes", format!("+{bytes}")),
+        None => add("bytes", "not known".to_owned()),
+    }
+    lines.join("\n") + "\n"
 }
 
 /// Prints the diff of the best ways, with what they do.

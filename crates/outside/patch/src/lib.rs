@@ -14,11 +14,13 @@ mod macros;
 mod shape;
 mod sources;
 mod stale;
+mod trial;
 mod way;
 
 pub use c::spelling::Spelling;
 pub use edit::Edits;
 pub use error::{PatchError, Unsure};
+pub use trial::{Gain, Gone, Trial, Tried, attempt};
 pub use way::Way;
 
 use c::carry::Carry;
