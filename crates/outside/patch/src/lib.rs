@@ -11,6 +11,7 @@ mod c;
 mod edit;
 mod error;
 mod macros;
+mod rust;
 mod shape;
 mod sources;
 mod stale;
@@ -106,7 +107,7 @@ fn ways(
     if let Some(file) = language_file(finding)
         && file.ends_with(".rs")
     {
-        return Err(Unsure("Rust is not patched yet".to_owned()));
+        return rust::ways(sources, finding, line);
     }
     let carry = Carry {
         sources,

@@ -7,6 +7,7 @@ use crate::error::{Unsure, unsure};
 use crate::macros::{closing, is_word, words};
 use crate::sources::{Language, Source, Sources};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use sunder_findings::{Frame, Object};
 use tree_sitter::Node;
 
@@ -61,7 +62,7 @@ pub(crate) fn align(
         let source = sources.source(&path)?;
         let call = call_at(sources, &source, line, inner.as_ref())?;
         let outer = frames.get(i + 1);
-        let function = around(call.node, &|n| n.kind() == "function_definition");
+        let function = function_at(&source, call.range.start);
         if let Some(function) = function
             && outer.is_some()
             && let Some(wrapper) = wrapper(&call, function, &source)
@@ -88,8 +89,8 @@ pub(crate) fn align(
 }
 
 /// A call that allocates.
-struct Call<'t> {
-    node: Node<'t>,
+struct Call {
+    range: Range<usize>,
     /// `malloc`, `calloc` and so on, with its arguments, as they are after wrappers and macros.
     allocator: String,
     arguments: Vec<String>,
@@ -116,12 +117,12 @@ const ALLOCATORS: [&str; 7] = [
 ];
 
 /// The call on this line that allocates: of an allocator, of a macro for one, or of the wrapper.
-fn call_at<'t>(
+fn call_at(
     sources: &Sources,
-    source: &'t Source,
+    source: &Source,
     line: u32,
     inner: Option<&Wrapper>,
-) -> Result<Call<'t>, Unsure> {
+) -> Result<Call, Unsure> {
     let row = (line as usize).saturating_sub(1);
     let changed = || {
         Unsure::new(format!(
@@ -140,7 +141,7 @@ fn call_at<'t>(
             .filter_map(|node| read(sources, node, &view.text, inner))
             .collect();
         if found.len() > 1 {
-            found.retain(|call| call.node.start_position().row == row);
+            found.retain(|call| source.line_of(call.range.start) == row + 1);
         }
         match found.len() {
             0 => {}
@@ -151,16 +152,15 @@ fn call_at<'t>(
             ),
         }
     }
-    Err(changed())
+    let mut found = macros_on(sources, source, line);
+    match (found.pop(), found.is_empty(), inner) {
+        (Some(one), true, None) => Ok(one),
+        _ => Err(changed()),
+    }
 }
 
 /// Reads a call of an allocator; `None` if it is another function's.
-fn read<'t>(
-    sources: &Sources,
-    node: Node<'t>,
-    text: &str,
-    inner: Option<&Wrapper>,
-) -> Option<Call<'t>> {
+fn read(sources: &Sources, node: Node, text: &str, inner: Option<&Wrapper>) -> Option<Call> {
     let function = node.child_by_field_name("function")?;
     let name = &text[function.byte_range()];
     let name = name
@@ -185,7 +185,7 @@ fn read<'t>(
             .map(|a| substituted(a, &values, true))
             .collect();
         return Some(Call {
-            node,
+            range: node.byte_range(),
             allocator: wrapper.allocator.clone(),
             arguments,
             around: None,
@@ -193,13 +193,19 @@ fn read<'t>(
     }
     if ALLOCATORS.contains(&name) {
         return Some(Call {
-            node,
+            range: node.byte_range(),
             allocator: name.to_owned(),
             arguments,
             around: None,
         });
     }
-    // A macro for one call.
+    let mut call = opened(sources, name, arguments)?;
+    call.range = node.byte_range();
+    Some(call)
+}
+
+/// The call of an allocator that a macro with these arguments stands for.
+fn opened(sources: &Sources, name: &str, arguments: Vec<String>) -> Option<Call> {
     let [definition] = sources.macros().definitions(name) else {
         return None;
     };
@@ -217,13 +223,27 @@ fn read<'t>(
     let open = at + allocator.len();
     let gap = body[open..].len() - body[open..].trim_start().len();
     let end = open + gap + closing(&body[open + gap..])?;
-    let arguments = split(&body[open + gap + 1..end - 1]);
     Some(Call {
-        node,
+        range: 0..0,
         allocator: allocator.to_owned(),
-        arguments,
+        arguments: split(&body[open + gap + 1..end - 1]),
         around: Some((body[..at].to_owned(), body[end..].to_owned())),
     })
+}
+
+/// Calls of macros on a line that have a type among their arguments, which is no C.
+fn macros_on(sources: &Sources, source: &Source, line: u32) -> Vec<Call> {
+    let (Some(start), Some(text)) = (source.line_start(line), source.line(line)) else {
+        return Vec::new();
+    };
+    let calls = words(text).filter_map(|(at, name)| {
+        let open = start + at + name.len();
+        let end = open + closing(&source.text[open..])?;
+        let mut call = opened(sources, name, split(&source.text[open + 1..end - 1]))?;
+        call.range = start + at..end;
+        Some(call)
+    });
+    calls.collect()
 }
 
 /// The text with values in place of names.
@@ -308,9 +328,7 @@ fn wrapper(call: &Call, function: Node, source: &Source) -> Option<Wrapper> {
             .trim_start_matches("return")
             .trim_end_matches(';')
             .trim();
-        value.is_empty()
-            || value.chars().all(is_word)
-            || value == text[call.node.byte_range()].trim()
+        value.is_empty() || value.chars().all(is_word) || value == text[call.range.clone()].trim()
     });
     if returned.is_empty() || !plain {
         return None;
@@ -341,7 +359,7 @@ fn is_resized(source: &Source, holder: &str) -> bool {
         })
 }
 
-impl Call<'_> {
+impl Call {
     /// Puts an aligned allocation into its place.
     fn rewrite(
         &self,
@@ -351,7 +369,7 @@ impl Call<'_> {
         edits: &mut Edits,
     ) -> Result<(), Unsure> {
         let line = wanted.line;
-        let place = source.place(self.node.start_byte());
+        let place = source.place(self.range.start);
         let new = match (self.allocator.as_str(), &self.arguments[..]) {
             ("malloc", [size]) => {
                 let size = if wanted.type_is_aligned && size.contains("sizeof") {
@@ -359,12 +377,12 @@ impl Call<'_> {
                 } else {
                     rounded(size, line)
                 };
-                declare_if_old(sources, source, self.node, edits);
+                declare_if_old(sources, source, self.range.start, edits);
                 format!("aligned_alloc({line}, {size})")
             }
             ("calloc", [count, size]) => {
-                declare_if_old(sources, source, self.node, edits);
-                add_helper(source, self.node, line, edits);
+                declare_if_old(sources, source, self.range.start, edits);
+                add_helper(source, self.range.start, line, edits);
                 format!("{ZEROED}({count}, {size})")
             }
             ("aligned_alloc" | "memalign", [alignment, _]) if is_enough(alignment, line) => {
@@ -387,7 +405,7 @@ impl Call<'_> {
             Some((before, after)) => format!("{before}{new}{after}"),
             None => new,
         };
-        edits.replace(&source.path, self.node.byte_range(), whole);
+        edits.replace(&source.path, self.range.clone(), whole);
         Ok(())
     }
 }
@@ -410,7 +428,7 @@ fn rounded(size: &str, line: u32) -> String {
 }
 
 /// Declares `aligned_alloc` where the build asks for a C standard whose header does not.
-fn declare_if_old(sources: &Sources, source: &Source, call: Node, edits: &mut Edits) {
+fn declare_if_old(sources: &Sources, source: &Source, call: usize, edits: &mut Edits) {
     if source.language == Language::Cpp || !is_old_c(sources) {
         return;
     }
@@ -450,9 +468,20 @@ fn is_old_c(sources: &Sources) -> bool {
     })
 }
 
-/// Above the function that contains the node, and above the comment that belongs to it.
-fn above_function(source: &Source, node: Node) -> Option<usize> {
-    let mut first = around(node, &|n| n.kind() == "function_definition")?;
+/// The function whose definition contains the byte.
+fn function_at(source: &Source, at: usize) -> Option<Node<'_>> {
+    source.views.iter().find_map(|view| {
+        let node = view
+            .tree
+            .root_node()
+            .descendant_for_byte_range(at, at + 1)?;
+        around(node, &|n| n.kind() == "function_definition")
+    })
+}
+
+/// Above the function that contains the byte, and above the comment that belongs to it.
+fn above_function(source: &Source, at: usize) -> Option<usize> {
+    let mut first = function_at(source, at)?;
     while let Some(before) = first.prev_sibling() {
         if before.kind() != "comment" || before.end_position().row + 1 < first.start_position().row
         {
@@ -464,7 +493,7 @@ fn above_function(source: &Source, node: Node) -> Option<usize> {
     Some(source.text[..start].rfind('\n').map_or(0, |n| n + 1))
 }
 
-fn add_helper(source: &Source, call: Node, line: u32, edits: &mut Edits) {
+fn add_helper(source: &Source, call: usize, line: u32, edits: &mut Edits) {
     if words(&source.text).any(|(_, word)| word == ZEROED) {
         return;
     }

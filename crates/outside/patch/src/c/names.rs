@@ -77,7 +77,7 @@ pub(crate) fn is_foreign(name: &str) -> bool {
         "atomic_",
         "_Atomic(",
     ];
-    let first = name.split([' ', '<']).next().unwrap_or(name);
+    let first = name.split([' ', '<', '[']).next().unwrap_or(name);
     NUMBERS.contains(&first)
         || LIBRARIES.iter().any(|l| name.starts_with(l))
         || first.ends_with("_t") && is_number(first)

@@ -1,0 +1,229 @@
+//! Each form of a change, carried out in a source and compiled: static assertions and a run say
+//! whether the layout is the one that was wanted. Findings are made by hand.
+
+mod given;
+
+use given::{Case, frame, word};
+use sunder_findings::{Finding, Object, ObjectKind};
+
+fn global(name: &str, of: &str, size: u64, element: Option<u64>, line: u32) -> Object {
+    Object {
+        kind: ObjectKind::Global,
+        name: Some(name.into()),
+        type_name: Some(of.into()),
+        size: Some(size),
+        element_size: element,
+        declared: Some(given::place("a.c", line)),
+        ..Object::default()
+    }
+}
+
+fn heap(name: &str, of: &str, size: u64, element: Option<u64>, line: u32) -> Object {
+    Object {
+        kind: ObjectKind::Heap,
+        declared: None,
+        allocation: vec![frame("malloc", None), frame("main", Some(("a.c", line)))],
+        ..global(name, of, size, element, 0)
+    }
+}
+
+#[test]
+fn the_type_of_an_array_is_aligned() {
+    let source = "struct stats { long hits, misses; };\nstruct stats stats[8];\n";
+    let object = global("stats", "struct stats[8]", 128, Some(16), 2);
+    let words = [word(0, "stats[0].hits", 1), word(16, "stats[1].hits", 2)];
+    let case = Case::new("a.c", source, object, &words);
+    case.compiles_with("_Static_assert(sizeof(struct stats) == 64, \"\"); _Static_assert(_Alignof(struct stats) == 64, \"\");");
+    assert_eq!(case.ways()[0].grows_by, Some(8 * 48));
+}
+
+#[test]
+fn a_type_that_a_typedef_names_is_aligned_in_old_c() {
+    let source = "typedef struct { int n; } slot;\nslot slots[4];\n";
+    let object = global("slots", "slot[4]", 16, Some(4), 2);
+    let words = [word(0, "slots[0].n", 1), word(4, "slots[1].n", 2)];
+    let case = Case::new("a.c", source, object, &words);
+    case.compiles_as(
+        "gcc",
+        &["-std=c89", "-pedantic-errors", "-c"],
+        "char assert_size[sizeof(slot) == 64 ? 1 : -1];",
+    );
+}
+
+/// `b` is the first thread's, too: the line begins before `c`.
+#[test]
+fn members_are_parted_behind_the_last_of_the_first_thread() {
+    let source = "#include <stddef.h>\nstruct s { long a, b; long c, d; };\nstruct s s;\n";
+    let object = global("s", "struct s", 32, None, 3);
+    let words = [word(0, "s.a", 1), word(8, "s.b", 1), word(16, "s.d", 2)];
+    let case = Case::new("a.c", source, object, &words);
+    case.compiles_with(
+        "_Static_assert(offsetof(struct s, b) == 8, \"\"); _Static_assert(offsetof(struct s, d) == 64, \"\");",
+    );
+}
+
+#[test]
+fn neighbours_begin_lines_of_their_own() {
+    let source =
+        "static long in, other;\nlong out = 3;\nlong *use(void) { other++; return &in; }\n";
+    let mut finding = Finding {
+        object: global("in", "long", 8, None, 1),
+        neighbour: Some(global("out", "long", 8, None, 2)),
+        ..Finding::default()
+    };
+    finding.object.declared = Some(given::place("a.c", 1));
+    let case = Case::of("a.c", source, finding);
+    case.runs_with(
+        "int main(void) { use(); return ((unsigned long)&in % 64 || (unsigned long)&out % 64 || out != 3); }",
+    );
+}
+
+#[test]
+fn an_array_on_the_heap_is_aligned_with_its_type() {
+    let source = "#include <stdlib.h>\nstruct t { int n; };\nstruct t *make(int n) {\n    return malloc(n * sizeof(struct t));\n}\n";
+    let object = heap("v", "struct t", 16, Some(4), 4);
+    let words = [word(0, "[0].n", 1), word(4, "[1].n", 2)];
+    let case = Case::new("a.c", source, object, &words);
+    case.runs_with(
+        "int main(void) { for (int i = 1; i < 9; i++) if ((unsigned long)make(i) % 64) return 1; return sizeof(struct t) != 64; }",
+    );
+    assert!(
+        case.diff()
+            .contains("aligned_alloc(64, n * sizeof(struct t))"),
+        "{}",
+        case.diff()
+    );
+}
+
+#[test]
+fn calloc_stays_zeroed() {
+    let source = "#include <stdlib.h>\nstruct t { int n; };\nstruct t *make(int n) {\n    return calloc(n, sizeof(struct t));\n}\n";
+    let object = heap("v", "struct t", 16, Some(4), 4);
+    let words = [word(0, "[0].n", 1), word(4, "[1].n", 2)];
+    let case = Case::new("a.c", source, object, &words);
+    case.runs_with(
+        "int main(void) {\n    for (int round = 0; round < 50; round++) {\n        struct t *v = make(7);\n        \
+         if ((unsigned long)v % 64) return 1;\n        for (int i = 0; i < 7; i++) { if (v[i].n) return 2; v[i].n = 1; }\n        \
+         free(v);\n    }\n    return make(-1) != NULL;\n}",
+    );
+}
+
+/// Not the wrapper is changed but its caller, or everybody's blocks would grow.
+#[test]
+fn the_caller_of_a_wrapper_is_changed() {
+    let source = "#include <stdlib.h>\nvoid *xmalloc(size_t size) {\n    void *p = malloc(size);\n    if (!p) abort();\n    return p;\n}\nlong *make(void) {\n    return xmalloc(2 * 64);\n}\n";
+    let mut object = heap("v", "long", 128, Some(64), 0);
+    object.allocation = vec![
+        frame("malloc", None),
+        frame("xmalloc", Some(("a.c", 3))),
+        frame("make", Some(("a.c", 8))),
+    ];
+    let words = [word(0, "[0]", 1), word(64, "[1]", 2)];
+    let case = Case::new("a.c", source, object, &words);
+    assert!(
+        case.diff()
+            .contains("+    return aligned_alloc(64, (2 * 64 + 63) / 64 * 64);"),
+        "{}",
+        case.diff()
+    );
+    case.runs_with("int main(void) { return (unsigned long)make() % 64 != 0; }");
+}
+
+#[test]
+fn a_macro_for_calloc_is_opened_at_its_caller() {
+    let source = "#include <stdlib.h>\n#define CALLOC(n, t) ((t *)calloc((n), sizeof(t)))\nstruct t { int n; };\nstruct t *make(void) {\n    return CALLOC(3, struct t);\n}\n";
+    let object = heap("v", "struct t", 12, Some(4), 5);
+    let words = [word(0, "[0].n", 1), word(4, "[1].n", 2)];
+    let case = Case::new("a.c", source, object, &words);
+    assert!(!case.diff().contains("-#define"), "{}", case.diff());
+    case.runs_with(
+        "int main(void) { struct t *v = make(); return (unsigned long)v % 64 || v[2].n; }",
+    );
+}
+
+#[test]
+fn numbers_become_members_of_an_aligned_struct() {
+    let source = "static long counts[4];\nvoid add(int i) { counts[i]++; *&counts[i] += 1; }\n";
+    let object = global("counts", "long[4]", 32, Some(8), 1);
+    let words = [word(0, "counts[0]", 1), word(8, "counts[1]", 2)];
+    let case = Case::new("a.c", source, object, &words);
+    case.runs_with(
+        "int main(void) { add(2); return sizeof counts != 256 || counts[2].value != 2; }",
+    );
+}
+
+#[test]
+fn classes_are_aligned_by_the_keyword_of_cpp() {
+    let source = "#include <atomic>\n#include <array>\nnamespace app {\nclass counter { std::atomic<long> n{0}; public: void add() { n++; } };\nstd::array<counter, 4> counters;\n}\n";
+    let mut object = global(
+        "app::counters",
+        "std::array<app::counter, 4ul>",
+        32,
+        Some(8),
+        5,
+    );
+    object.declared = Some(given::place("a.cpp", 5));
+    let words = [
+        word(0, "counters._M_elems[0].n", 1),
+        word(8, "counters._M_elems[1].n", 2),
+    ];
+    let case = Case::new("a.cpp", source, object, &words);
+    assert!(
+        case.diff().contains("class alignas(64) counter"),
+        "{}",
+        case.diff()
+    );
+    case.compiles_as(
+        "g++",
+        &["-c"],
+        "static_assert(sizeof(app::counter) == 64, \"\");",
+    );
+}
+
+#[test]
+fn a_struct_of_rust_is_aligned() {
+    let source = "use std::sync::Mutex;\n\n#[derive(Default)]\npub struct Slot(Mutex<u64>);\n\npub static SLOTS: [Slot; 2] = [const { Slot(Mutex::new(0)) }; 2];\n";
+    let mut object = global("a::SLOTS", "[a::Slot; 2]", 32, Some(16), 6);
+    object.declared = Some(given::place("a.rs", 6));
+    let words = [word(0, "SLOTS[0].0", 1), word(16, "SLOTS[1].0", 2)];
+    let case = Case::new("a.rs", source, object, &words);
+    case.compiles_as(
+        "rustc",
+        &["--crate-type=lib", "--emit=metadata"],
+        "const _: () = assert!(size_of::<Slot>() == 64);",
+    );
+}
+
+#[test]
+fn atomics_of_rust_are_wrapped() {
+    let source = "use std::sync::atomic::{AtomicU64, Ordering};\n\nstatic COUNTS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];\n\npub fn of(i: usize) -> &'static AtomicU64 {\n    COUNTS[i].fetch_add(1, Ordering::Relaxed);\n    &COUNTS[i]\n}\n";
+    let mut object = global(
+        "a::COUNTS",
+        "[core::sync::atomic::AtomicU64; 2]",
+        16,
+        Some(8),
+        3,
+    );
+    object.declared = Some(given::place("a.rs", 3));
+    let words = [word(0, "COUNTS[0]", 1), word(8, "COUNTS[1]", 2)];
+    let case = Case::new("a.rs", source, object, &words);
+    case.compiles_as(
+        "rustc",
+        &["--crate-type=lib", "--emit=metadata"],
+        "const _: () = assert!(size_of_val(&COUNTS) == 128);",
+    );
+}
+
+#[test]
+fn atomics_in_a_struct_of_rust_are_parted() {
+    let source = "use std::sync::atomic::AtomicU64;\n\npub struct Ring {\n    head: AtomicU64,\n    tail: AtomicU64,\n}\n\nimpl Ring {\n    pub fn new(tail: AtomicU64) -> Self {\n        Self { head: AtomicU64::new(0), tail }\n    }\n}\n\npub static RING: Option<Ring> = None;\n";
+    let mut object = global("a::RING", "a::Ring", 16, None, 14);
+    object.declared = Some(given::place("a.rs", 14));
+    let words = [word(0, "RING.head", 1), word(8, "RING.tail", 2)];
+    let case = Case::new("a.rs", source, object, &words);
+    case.compiles_as(
+        "rustc",
+        &["--crate-type=lib", "--emit=metadata"],
+        "const _: () = assert!(core::mem::offset_of!(Ring, head).abs_diff(core::mem::offset_of!(Ring, tail)) == 64);",
+    );
+}
