@@ -43,6 +43,12 @@ impl Edits {
         });
     }
 
+    /// Whether a change replaces the byte at `at`.
+    pub(crate) fn touches(&self, file: &Path, at: usize) -> bool {
+        let mut edits = self.0.get(file).into_iter().flatten();
+        edits.any(|edit| (edit.start..edit.end).contains(&at))
+    }
+
     /// Adds the changes of another finding.
     ///
     /// # Errors

@@ -126,9 +126,8 @@ impl Sources {
                     let below = folder.join(&name);
                     match kind {
                         Ok(kind) if kind.is_dir() => {
-                            if !NOT_SOURCES.iter().any(|skipped| name == *skipped) {
-                                folders.push(below);
-                            }
+                            let skipped = NOT_SOURCES.iter().any(|skipped| name == *skipped);
+                            folders.extend((!skipped).then_some(below));
                         }
                         Ok(_) if Language::of(&below).is_some() => found.push(below),
                         _ => {}

@@ -190,14 +190,13 @@ fn candidates(proposals: &Proposals, spelling: Spelling) -> Vec<Candidate> {
         for (i, of_one) in ways.iter().enumerate() {
             if let Some(way) = of_one.get(chosen(i))
                 && made.edits.merge(&way.edits).is_ok()
+                && !made.what.contains(&way.what)
             {
-                if !made.what.contains(&way.what) {
-                    made.what.push(way.what.clone());
-                    made.grows_by = made
-                        .grows_by
-                        .zip(way.grows_by)
-                        .map(|(a, b)| a.saturating_add(b));
-                }
+                made.what.push(way.what.clone());
+                made.grows_by = made
+                    .grows_by
+                    .zip(way.grows_by)
+                    .map(|(a, b)| a.saturating_add(b));
             }
         }
         made

@@ -42,6 +42,11 @@ pub(crate) fn align_all(
         type_is_aligned: true,
     };
     for of in containing(sources, name) {
+        if let Some((function, place)) = allocated_by_macro(sources, &of, edits) {
+            unsure!(
+                "`{of}`, too, is allocated by the macro `{function}` at {place}, which may not align it"
+            );
+        }
         for source in sources.with_word("sizeof", false) {
             let view = &source.views[0];
             let sizes = nodes(view.tree.root_node(), &|n| n.kind() == "sizeof_expression");
@@ -58,7 +63,7 @@ pub(crate) fn align_all(
                     continue;
                 }
                 if !align_call(sources, &source, call, wanted, edits)?
-                    && !is_changed(edits, &source, call)
+                    && !edits.touches(&source.path, call.start_byte())
                 {
                     unsure!(
                         "`{of}`, too, is allocated by `{function}` at {}, which may not align it",
@@ -71,11 +76,28 @@ pub(crate) fn align_all(
     Ok(())
 }
 
-/// Whether the call is replaced already: as the caller of a wrapper.
-fn is_changed(edits: &Edits, source: &Source, call: Node) -> bool {
-    let new = edits.applied(&source.path, &source.text);
-    let old = &source.text[call.byte_range()];
-    new.matches(old).count() < source.text.matches(old).count()
+/// A call, not changed yet, of a macro that allocates and has the type among its arguments.
+fn allocated_by_macro(sources: &Sources, of: &str, edits: &Edits) -> Option<(String, String)> {
+    for source in sources.with_word(of, false) {
+        for (at, name) in words(&source.text) {
+            let rest = &source.text[at + name.len()..];
+            let Some(end) = crate::macros::closing(rest) else {
+                continue;
+            };
+            let allocates = sources.macros().definitions(name).iter().any(|d| {
+                d.parameters.is_some()
+                    && words(&d.body).any(|(_, w)| matches!(w, "malloc" | "calloc" | "realloc"))
+            });
+            let line = source.line_of(at);
+            let text = source.text.lines().nth(line - 1).unwrap_or_default();
+            let is_definition = text.trim_start().starts_with('#');
+            let has_type = words(&rest[..end]).any(|(_, w)| w == of);
+            if allocates && has_type && !is_definition && !edits.touches(&source.path, at) {
+                return Some((name.to_owned(), source.place(at)));
+            }
+        }
+    }
+    None
 }
 
 /// The call whose argument the node is part of.

@@ -20,9 +20,8 @@ pub(crate) struct Member {
     pub(crate) declaration: Range<usize>,
     /// Where its own declarator ends, before an initial value.
     pub(crate) declarator_end: usize,
-    /// How many members the declaration declares, and which of them this is.
+    /// How many members the declaration declares.
     pub(crate) of: usize,
-    pub(crate) nth: usize,
     pub(crate) is_bit_field: bool,
     /// The type as it is written, if the member lies in the record as a whole; empty for pointers.
     pub(crate) type_text: String,
@@ -252,15 +251,13 @@ fn members_of(declaration: Node, text: &str) -> Vec<Member> {
     let all = declarators(declaration);
     let of = all.len();
     all.into_iter()
-        .enumerate()
-        .filter_map(|(nth, declarator)| {
+        .filter_map(|declarator| {
             let name = declared(declarator)?;
             Some(Member {
                 name: text[name.byte_range()].to_owned(),
                 declaration: declaration.byte_range(),
                 declarator_end: declarator.end_byte(),
                 of,
-                nth,
                 is_bit_field,
                 type_text: if is_pointer(declarator) {
                     String::new()
@@ -316,7 +313,7 @@ impl TypeDefinition {
             );
         }
         let file = &self.source.path;
-        if member.of == 1 || member.nth == 0 && member.of == 1 {
+        if member.of == 1 {
             let written = spelling.before(self.source.language, line);
             edits.insert(file, member.declaration.start, format!("{written} "));
         } else {

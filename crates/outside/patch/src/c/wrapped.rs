@@ -6,7 +6,7 @@ use crate::c::spelling::Spelling;
 use crate::c::variables::Variable;
 use crate::edit::Edits;
 use crate::error::{Unsure, unsure};
-use crate::sources::{Language, Sources};
+use crate::sources::Sources;
 use tree_sitter::Node;
 
 /// Gives each element of the array `variable` lines of its own.
@@ -59,7 +59,7 @@ pub(crate) fn wrap(
             );
         }
     }
-    for definition in sources.macros().mentioning(name) {
+    if let Some(definition) = sources.macros().mentioning(name).first() {
         unsure!("the macro `{definition}` uses `{name}`");
     }
     let scope = variable.function.clone().unwrap_or(0..source.text.len());
@@ -101,10 +101,7 @@ pub(crate) fn wrap(
     }
     let of = &source.text[variable.type_range.clone()];
     let align = spelling.before(source.language, line);
-    let structure = match source.language {
-        Language::Cpp => format!("struct {{ {align} {of} value; }}"),
-        _ => format!("struct {{ {align} {of} value; }}"),
-    };
+    let structure = format!("struct {{ {align} {of} value; }}");
     // Qualifiers that stand before the type stay there, and would qualify the struct.
     let before = &source.text[variable.declaration.start..variable.type_range.start];
     if before.contains("const") || before.contains('(') {
