@@ -17,6 +17,9 @@ use sunder_patch::{
 /// # Errors
 /// If the result or the folder with the sources can't be used.
 pub fn run(options: &Patch) -> Result<u8> {
+    if options.build.is_none() {
+        crate::confined::to_files();
+    }
     let findings = Findings::open(&options.file)
         .with_context(|| format!("cannot read {}", options.file.display()))?;
     let wanted = Options {

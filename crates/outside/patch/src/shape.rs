@@ -300,6 +300,20 @@ fn breaks_before(parts: &[Part]) -> Vec<String> {
             _ => of_members.push((name, BTreeSet::from([part.group]), part.written)),
         }
     }
+    // All threads use a lock and the data that it guards; those that wait take the line away.
+    let is_lock = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        ["lock", "mutex", "mtx", "futex"]
+            .iter()
+            .any(|l| name.contains(l))
+    };
+    if let [(lock, ..), (next, .., true), ..] = of_members[..]
+        && is_lock(lock)
+        && !is_lock(next)
+        && of_members[0].1.contains(&Group::Shared)
+    {
+        return vec![next.to_owned()];
+    }
     let all: BTreeSet<Group> = of_members.iter().flat_map(|m| m.1.clone()).collect();
     if all.len() < 2 || !of_members.iter().any(|m| m.2) {
         return Vec::new();

@@ -108,6 +108,24 @@ fn calloc_stays_zeroed() {
     );
 }
 
+/// The header of C99 does not declare `aligned_alloc`, and pointers would be cut short.
+#[test]
+fn old_c_gets_a_declaration() {
+    let source = "#include <stdlib.h>\nstruct t { int n; };\nstruct t *make(int n) {\n    return calloc(n, sizeof(struct t));\n}\n";
+    let object = heap("v", "struct t", 16, Some(4), 4);
+    let words = [word(0, "[0].n", 1), word(4, "[1].n", 2)];
+    let case = Case::beside(
+        "Makefile",
+        "CFLAGS = -std=c99\n",
+        "a.c",
+        source,
+        object,
+        &words,
+    );
+    let flags = ["-std=c99", "-pedantic-errors", "-Wall", "-Werror", "-c"];
+    case.compiles_as("gcc", &flags, "");
+}
+
 /// Not the wrapper is changed but its caller, or everybody's blocks would grow.
 #[test]
 fn the_caller_of_a_wrapper_is_changed() {

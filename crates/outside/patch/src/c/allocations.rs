@@ -14,6 +14,9 @@ use tree_sitter::Node;
 /// What the helper is called that zeroes a block.
 const ZEROED: &str = "calloc_on_lines";
 
+/// For headers of C before C11.
+const DECLARATION: &str = "void *aligned_alloc(size_t alignment, size_t size);";
+
 /// How a block of this finding has to be allocated.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
@@ -381,8 +384,7 @@ impl Call {
                 format!("aligned_alloc({line}, {size})")
             }
             ("calloc", [count, size]) => {
-                declare_if_old(sources, source, self.range.start, edits);
-                add_helper(source, self.range.start, line, edits);
+                add_helper(sources, source, self.range.start, line, edits);
                 format!("{ZEROED}({count}, {size})")
             }
             ("aligned_alloc" | "memalign", [alignment, _]) if is_enough(alignment, line) => {
@@ -433,11 +435,7 @@ fn declare_if_old(sources: &Sources, source: &Source, call: usize, edits: &mut E
         return;
     }
     if let Some(at) = above_function(source, call) {
-        edits.insert(
-            &source.path,
-            at,
-            "void *aligned_alloc(size_t alignment, size_t size);\n\n",
-        );
+        edits.insert(&source.path, at, format!("{DECLARATION}\n\n"));
     }
 }
 
@@ -493,38 +491,34 @@ fn above_function(source: &Source, at: usize) -> Option<usize> {
     Some(source.text[..start].rfind('\n').map_or(0, |n| n + 1))
 }
 
-fn add_helper(source: &Source, call: usize, line: u32, edits: &mut Edits) {
+fn add_helper(sources: &Sources, source: &Source, call: usize, line: u32, edits: &mut Edits) {
     if words(&source.text).any(|(_, word)| word == ZEROED) {
         return;
     }
     let Some(at) = above_function(source, call) else {
         return;
     };
-    let cast = if source.language == Language::Cpp {
-        "(char *)"
-    } else {
-        ""
-    };
-    let block = if source.language == Language::Cpp {
-        "char"
-    } else {
-        "void"
-    };
-    let lines = [
+    let mut lines = Vec::new();
+    if source.language != Language::Cpp && is_old_c(sources) {
+        lines.extend([DECLARATION.to_owned(), String::new()]);
+    }
+    // In the words that all standards of C and C++ have in common.
+    lines.extend([
         "/* Zeroed memory that begins a cache line and shares none with other blocks. */"
             .to_owned(),
         format!("static void *{ZEROED}(size_t count, size_t size)"),
         "{".to_owned(),
-        "    size_t bytes = count * size;".to_owned(),
+        "    size_t bytes = count * size, i;".to_owned(),
+        "    char *block;".to_owned(),
         format!("    if (size != 0 && (bytes / size != count || bytes > (size_t)-{line}))"),
         "        return NULL;".to_owned(),
         format!("    bytes = (bytes + {}) / {line} * {line};", line - 1),
-        format!("    {block} *block = {cast}aligned_alloc({line}, bytes);"),
-        "    for (size_t i = 0; block != NULL && i < bytes; i++)".to_owned(),
-        "        ((char *)block)[i] = 0;".to_owned(),
+        format!("    block = (char *)aligned_alloc({line}, bytes);"),
+        "    for (i = 0; block != NULL && i < bytes; i++)".to_owned(),
+        "        block[i] = 0;".to_owned(),
         "    return block;".to_owned(),
         "}".to_owned(),
-    ];
+    ]);
     edits.insert(&source.path, at, lines.join("\n") + "\n\n");
 }
 

@@ -41,6 +41,18 @@ pub fn word(offset: u32, field: &str, thread: u32) -> Word {
     }
 }
 
+fn finding(object: Object, words: &[Word]) -> Finding {
+    Finding {
+        object,
+        lines: vec![Line {
+            object_offset: Some(0),
+            words: words.to_vec(),
+            ..Line::default()
+        }],
+        ..Finding::default()
+    }
+}
+
 /// A source with one finding, and what is proposed for it.
 pub struct Case {
     folder: tempfile::TempDir,
@@ -50,20 +62,33 @@ pub struct Case {
 
 impl Case {
     pub fn new(file: &str, source: &str, object: Object, words: &[Word]) -> Self {
-        let finding = Finding {
-            object,
-            lines: vec![Line {
-                object_offset: Some(0),
-                words: words.to_vec(),
-                ..Line::default()
-            }],
-            ..Finding::default()
-        };
-        Self::of(file, source, finding)
+        Self::of(file, source, finding(object, words))
+    }
+
+    /// As `new`, with another file in the folder.
+    pub fn beside(
+        other: &str,
+        text: &str,
+        file: &str,
+        source: &str,
+        object: Object,
+        words: &[Word],
+    ) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join(other), text).expect("written");
+        Self::within(folder, file, source, finding(object, words))
     }
 
     pub fn of(file: &str, source: &str, finding: Finding) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        Self::within(
+            tempfile::tempdir().expect("a folder"),
+            file,
+            source,
+            finding,
+        )
+    }
+
+    fn within(folder: tempfile::TempDir, file: &str, source: &str, finding: Finding) -> Self {
         std::fs::write(folder.path().join(file), source).expect("written");
         let mut findings = Findings::default();
         findings.machine.line_size = 64;
