@@ -19,6 +19,21 @@ pub struct CodeFrame {
     pub module: Option<String>,
     /// The queried address minus the bias that the loader added to the file's addresses.
     pub offset: Option<u64>,
+    /// In the call stack of an allocation: whether the function hands raw memory that it got from
+    /// the call to its own caller, so that this caller decides what the memory is for.
+    pub wrapper: bool,
+}
+
+impl CodeFrame {
+    /// Tells one call from another: the file and the return address, since one line of source
+    /// may have several calls; function and line where the return address is in no file.
+    pub fn call_site(&self) -> String {
+        match (&self.module, self.offset) {
+            // Functions inlined into each other have one return address.
+            (Some(module), Some(offset)) => format!("{module}+{offset:#x}:{}", self.function),
+            _ => format!("{}:{:?}:{:?}", self.function, self.file, self.line),
+        }
+    }
 }
 
 /// The position of a declaration in the source.
@@ -137,6 +152,8 @@ pub struct ObjectName {
     /// The variable's name, qualified; for mappings the file's path or the
     /// kernel's name; for heap blocks the variable or field that holds them.
     pub name: Option<String>,
+    /// Whether the holder of a heap block is a local variable.
+    pub name_is_local: bool,
     /// Its type, in the syntax of its language.
     pub type_name: Option<String>,
     /// Its type, for queries of fields.
@@ -212,4 +229,25 @@ pub struct TypedAccess {
     /// Distance in bytes between elements of the array that the pointer steps over: the size of the
     /// type, or of the element if the type itself is an array.
     pub element_stride: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CodeFrame;
+
+    #[test]
+    fn two_calls_on_one_line_are_two_call_sites() {
+        let call = |offset| CodeFrame {
+            function: "main".to_owned(),
+            file: Some("/src/a.c".to_owned()),
+            line: Some(7),
+            module: Some("/bin/a".to_owned()),
+            offset,
+            ..CodeFrame::default()
+        };
+        assert_ne!(call(Some(0x10)).call_site(), call(Some(0x20)).call_site());
+        assert_eq!(call(Some(0x10)).call_site(), call(Some(0x10)).call_site());
+        // Code that lies in no file has no better identity than its line.
+        assert_eq!(call(None).call_site(), call(None).call_site());
+    }
 }

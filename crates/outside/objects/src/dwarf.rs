@@ -4,6 +4,7 @@
 //! fail a whole file.
 
 mod index;
+mod inlined;
 mod nesting;
 mod ranges;
 mod scopes;
@@ -16,7 +17,8 @@ pub(crate) use index::{StaticLocation, UnitIndex};
 pub(crate) use ranges::ranges_of;
 pub(crate) use sections::{Attribute, Bytes, load_sections, text_of};
 pub(crate) use split::SplitFiles;
-pub(crate) use unit::{DieRef, Language, LoadedEntry, LoadedUnit};
+pub use unit::Language;
+pub(crate) use unit::{DieRef, LoadedEntry, LoadedUnit};
 
 use crate::bounded::FileBytes;
 use crate::debug_file::{self, Found, Opened};

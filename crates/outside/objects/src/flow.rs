@@ -14,6 +14,7 @@ mod effects;
 mod fixpoint;
 mod function;
 mod last_calls;
+mod loops;
 mod takers;
 
 pub(crate) use answers::{Answers, Argument, Call};
@@ -75,5 +76,15 @@ pub(crate) fn analyse(
             analysis.note_way_out(&instructions[end.first..end.last], &state);
         }
     }
+    let next: Vec<Vec<usize>> = blocks.iter().map(|b| b.next.clone()).collect();
+    let numbers = loops::loops(&next);
+    analysis.answers.loops = blocks
+        .iter()
+        .zip(numbers)
+        .map(|(block, number)| {
+            let last = &instructions[block.last - 1];
+            (instructions[block.first].ip()..last.next_ip(), number)
+        })
+        .collect();
     analysis.answers
 }

@@ -142,6 +142,7 @@ fn resolve(
     Some(Variable {
         name: match language {
             Language::Rust => rust_name(&name),
+            Language::Go => name,
             _ => crate::fold::cpp(&name),
         },
         ty,

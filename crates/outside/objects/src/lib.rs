@@ -18,6 +18,7 @@ mod files;
 mod flow;
 mod fold;
 mod frame;
+mod generated;
 mod globals;
 mod image;
 mod inspect;
@@ -39,7 +40,9 @@ pub use answer::{
     CodeFrame, Declared, HeapBlock, ObjectContext, ObjectKind, ObjectName, StackFrame, Storage,
     ThreadPointer, ThreadStack, TypeHandle, TypedAccess,
 };
+pub use dwarf::Language;
 pub use files::{Files, OwnFiles};
+pub use generated::GeneratedCode;
 pub use inspect::{DebugPlace, ProgramFacts, debug_place, has_dynamic_loader, inspect};
-pub use names::{LockCall, Names, file_name_of, is_c_library};
+pub use names::{Holder, LockCall, Names, file_name_of, is_c_library};
 pub use options::NameOptions;

@@ -69,6 +69,18 @@ impl Debug {
         Some((touched, name))
     }
 
+    /// The first instructions of the blocks of the loop around the instruction at `address`.
+    pub(crate) fn loop_around(
+        &mut self,
+        address: LinkAddress,
+        image: &Image,
+        executable: bool,
+        limits: &mut Vec<String>,
+    ) -> Option<Vec<u64>> {
+        let answers = self.flow(address, image, executable, limits)?.1;
+        answers.loop_around(address.0)
+    }
+
     /// What takes the result of the call that returns to `after`; and whether the enclosing
     /// function returns a pointer itself, and to what.
     pub(crate) fn result_of_call(
@@ -88,9 +100,14 @@ impl Debug {
         let returned = returned.and_then(|ty| self.tables.types.load(&mut self.tables.info, ty, 0));
         let pointer =
             returned.filter(|&ty| self.tables.types.is_pointer(self.tables.types.plain(ty)));
+        let raw = pointer.is_some_and(|ty| {
+            let Tables { info, types, .. } = &mut self.tables;
+            types.is_raw_pointer(info, ty)
+        });
         Some(CallResult {
             result,
             passed_on: pointer.is_some(),
+            raw,
             returned: pointer.and_then(|ty| self.tables.types.pointee(&mut self.tables.info, ty)),
             call,
         })
@@ -208,6 +225,8 @@ pub(crate) struct CallResult {
     /// Whether the enclosing function returns a pointer, so that its own caller may hold the
     /// block.
     pub(crate) passed_on: bool,
+    /// Whether that pointer is to memory without a type: `void *` or to bytes.
+    pub(crate) raw: bool,
     /// The type that the returned pointer points to.
     pub(crate) returned: Option<TypeId>,
     /// The variable or function that takes the result.

@@ -5,6 +5,7 @@
 mod allocation;
 mod lock_call;
 mod lock_calls;
+mod loops;
 mod placed;
 mod placing;
 mod process;
@@ -12,6 +13,7 @@ mod thread_blocks;
 mod thread_local;
 mod variables;
 
+pub use allocation::Holder;
 pub use lock_call::LockCall;
 pub use placed::{file_name_of, is_c_library};
 pub use process::Names;
@@ -21,7 +23,7 @@ use placed::Placed;
 use crate::answer::{
     CodeFrame, HeapBlock, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess,
 };
-use crate::dwarf::StaticLocation;
+use crate::dwarf::{Language, StaticLocation};
 use crate::fold;
 use crate::globals::Variable;
 use crate::limits::is_system_library;
@@ -117,6 +119,7 @@ impl Names {
                 inlined: i + 1 < count,
                 module: Some(file.clone()),
                 offset,
+                wrapper: false,
             })
             .collect();
         if frames.is_empty() {
@@ -142,6 +145,12 @@ impl Names {
     }
 
     fn unplaced_frame(&self, code: CodeAddress, shown: CodeAddress) -> CodeFrame {
+        if let Some(name) = self.generated.at(code) {
+            return CodeFrame {
+                function: name.to_owned(),
+                ..CodeFrame::default()
+            };
+        }
         let mapping = self
             .mappings
             .at(Address(code.0))
@@ -208,13 +217,17 @@ impl Names {
     fn heap_block(&mut self, block: &HeapBlock) -> ObjectName {
         let mut allocation = Vec::new();
         for &ret in &block.allocation {
-            allocation.extend(self.frames_of_return(ret));
+            let mut frames = self.frames_of_return(ret);
+            self.mark_wrappers(ret, &mut frames);
+            allocation.extend(frames);
         }
         leave_start_out(&mut allocation);
         let ty = self.allocated_type(&block.allocation, block.span.len);
+        let holder = self.holder(&block.allocation);
         ObjectName {
             kind: ObjectKind::Heap,
-            name: self.holder(&block.allocation),
+            name_is_local: holder.as_ref().is_some_and(|h| h.is_local),
+            name: holder.map(|h| h.name),
             type_name: ty.and_then(|ty| self.type_name(ty)),
             type_handle: ty,
             size: Some(block.span.len),
@@ -298,6 +311,11 @@ impl Names {
             "" => (ObjectKind::Mapping, "anonymous memory"),
             "[heap]" => (ObjectKind::Heap, "[heap]"),
             path if path.starts_with("[stack") => (ObjectKind::Stack, path),
+            // A name that the program gave it.
+            path if path.starts_with("[anon:") => (
+                ObjectKind::Mapping,
+                path.trim_start_matches("[anon:").trim_end_matches(']'),
+            ),
             path => (ObjectKind::Mapping, path),
         };
         ObjectName {
@@ -347,6 +365,32 @@ impl Names {
                 .types
                 .name(&mut debug.tables.info, TypeId(ty.ty)),
         )
+    }
+
+    /// Whether `ty`, or its element, is a record of the program's own.
+    pub fn is_own_record(&mut self, ty: TypeHandle) -> bool {
+        let Some(debug) = self.loaded(ty) else {
+            return false;
+        };
+        let types = &debug.tables.types;
+        let ty = TypeId(ty.ty);
+        types.is_own_record(types.element(ty).unwrap_or(ty))
+    }
+
+    /// The language in which `ty` was written; `None` if the file does not say.
+    pub fn language_of(&mut self, ty: TypeHandle) -> Option<Language> {
+        let types = &self.loaded(ty)?.tables.types;
+        let language = types.get(TypeId(ty.ty))?.language;
+        (language != Language::Other).then_some(language)
+    }
+
+    /// The language in which the function at `code` was written.
+    pub fn language_at(&mut self, code: CodeAddress) -> Option<Language> {
+        let placed = self.place(Address(code.0))?;
+        let (debug, limits) = self.debug_for_frames(placed.module)?;
+        let (die, ..) = debug.tables.function(placed.link, limits)?;
+        let language = debug.tables.info.unit(die.unit)?.language();
+        (language != Language::Other).then_some(language)
     }
 
     /// The size of `ty` in bytes.

@@ -63,6 +63,26 @@ impl Tables {
         None
     }
 
+    /// The inlined functions around `address`, outermost first.
+    pub(crate) fn inlined_at(
+        &mut self,
+        address: LinkAddress,
+        limits: &mut Vec<String>,
+    ) -> Vec<Inlined> {
+        let Some((die, ..)) = self.function(address, limits) else {
+            return Vec::new();
+        };
+        let Self { info, types, .. } = self;
+        let found = info.inlined_at(die, address.0);
+        let with_type = |(ranges, returns): (_, Option<DieRef>)| Inlined {
+            ranges,
+            raw: returns
+                .and_then(|ty| types.load(info, ty, 0))
+                .is_some_and(|ty| types.is_raw_pointer(info, ty)),
+        };
+        found.into_iter().map(with_type).collect()
+    }
+
     /// Whether the function at `address` never returns, according to its declaration.
     pub(crate) fn never_returns(&mut self, address: LinkAddress, limits: &mut Vec<String>) -> bool {
         let Some((die, begin, _)) = self.function(address, limits) else {
@@ -70,4 +90,12 @@ impl Tables {
         };
         begin == address.0 && self.info.inherited(die, gimli::DW_AT_noreturn).is_some()
     }
+}
+
+/// A function that is inlined into another.
+pub(crate) struct Inlined {
+    /// Its code, as first address and the one after the last.
+    pub(crate) ranges: Vec<(u64, u64)>,
+    /// Whether it returns a pointer to memory without a type.
+    pub(crate) raw: bool,
 }

@@ -194,6 +194,18 @@ impl TypeTable {
         matches!(self.get(id).map(|t| &t.shape), Some(Shape::Pointer { .. }))
     }
 
+    /// Whether `id` is a pointer to memory without a type: `void *`, or a pointer to bytes.
+    pub(crate) fn is_raw_pointer(&mut self, debug: &mut DebugInfo, id: TypeId) -> bool {
+        if !self.is_pointer(self.plain(id)) {
+            return false;
+        }
+        let Some(target) = self.pointee(debug, id) else {
+            return true;
+        };
+        let target = self.get(self.plain(target));
+        target.is_some_and(|t| matches!(t.shape, Shape::Scalar) && t.size == Some(1))
+    }
+
     /// The target type of a pointer or reference; `None` for other types and for `void *`.
     pub(crate) fn pointee(&mut self, debug: &mut DebugInfo, id: TypeId) -> Option<TypeId> {
         let Shape::Pointer { to: Some(to), .. } = self.get(self.plain(id))?.shape else {

@@ -14,13 +14,20 @@ pub(crate) struct DieRef {
     pub(crate) offset: usize,
 }
 
-/// The language in whose syntax a type's name is written.
+/// The language of a unit's source, in whose syntax its types are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Language {
+pub enum Language {
+    /// C.
     #[default]
     C,
+    /// C++.
     Cpp,
+    /// Rust.
     Rust,
+    /// Go.
+    Go,
+    /// Another one, or none is stated. Types are written as in C.
+    Other,
 }
 
 /// The section that a unit was read from; references by section offset stay within one section.
@@ -148,7 +155,15 @@ impl LoadedUnit {
                 | dw::DW_LANG_C_plus_plus_20,
             )) => Language::Cpp,
             Some(AttributeValue::Language(dw::DW_LANG_Rust)) => Language::Rust,
-            _ => Language::C,
+            Some(AttributeValue::Language(dw::DW_LANG_Go)) => Language::Go,
+            Some(AttributeValue::Language(
+                dw::DW_LANG_C89
+                | dw::DW_LANG_C
+                | dw::DW_LANG_C99
+                | dw::DW_LANG_C11
+                | dw::DW_LANG_C17,
+            )) => Language::C,
+            _ => Language::Other,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! settled.
 
 use super::analysis::{Analysis, RAX, RDI, RSI};
-use super::answers::Argument;
+use super::answers::{Argument, Taker};
 use crate::answer::Storage;
 use crate::locals::Local;
 use crate::path;
@@ -35,7 +35,7 @@ impl Analysis<'_> {
             .calls
             .get(&after)
             .and_then(|c| c.taker.as_ref());
-        if known.is_some_and(|(old, _)| !better(old))
+        if known.is_some_and(|old| !better(&old.rank))
             || (local.parameter && local.inlined > 0)
             || is_reserved(local.name)
             || local.librarys
@@ -43,8 +43,11 @@ impl Analysis<'_> {
             return;
         }
         let inside = path::path(&self.debug.types, local.ty, local.piece, true);
-        let name = format!("{}{inside}", local.name);
-        self.answers.calls.entry(after).or_default().taker = Some((rank, name));
+        self.answers.calls.entry(after).or_default().taker = Some(Taker {
+            rank,
+            name: format!("{}{inside}", local.name),
+            local: inside.is_empty(),
+        });
     }
 
     /// Notes that `value` is stored at `address`.
@@ -86,8 +89,9 @@ impl Analysis<'_> {
         // A variable of the function itself that took the result earlier is a better name; one
         // of an inlined function is not.
         let rank = (0, ip, 0);
-        if call.taker.as_ref().is_none_or(|(old, _)| rank < *old) {
-            call.taker = Some((rank, name));
+        if call.taker.as_ref().is_none_or(|old| rank < old.rank) {
+            let local = target.storage == Storage::Frame && field.is_empty();
+            call.taker = Some(Taker { rank, name, local });
         }
     }
 

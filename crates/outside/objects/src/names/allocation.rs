@@ -3,7 +3,7 @@
 
 use super::placed::Placed;
 use super::process::Names;
-use crate::answer::TypeHandle;
+use crate::answer::{CodeFrame, TypeHandle};
 use crate::flow::Argument;
 use crate::fold;
 use crate::module::CallResult;
@@ -13,6 +13,15 @@ use sunder_access::{Address, CodeAddress, LinkAddress};
 /// How many functions around an allocation (`operator new`, allocators, factories) may be wrappers
 /// of it.
 const MAX_WRAPPERS: usize = 12;
+
+/// What holds a heap block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The variable, field or container, as the user's code calls it.
+    pub name: String,
+    /// Whether it is a local variable as a whole.
+    pub is_local: bool,
+}
 
 impl Names {
     /// The type of a heap block of `size` bytes, or of its elements, according to the code that
@@ -52,8 +61,8 @@ impl Names {
     /// (return addresses, innermost first), as the user's code calls it: the one that takes the
     /// result of the call, or the container in which a library's function stores it. If a function
     /// returns the block, its caller is looked at. `None` if the holder is not certain.
-    pub fn holder(&mut self, stack: &[CodeAddress]) -> Option<String> {
-        let mut known: Option<String> = None;
+    pub fn holder(&mut self, stack: &[CodeAddress]) -> Option<Holder> {
+        let mut known: Option<Holder> = None;
         let mut by_library = false;
         for &ret in stack.iter().take(MAX_WRAPPERS) {
             let own = self.frames_of_return(ret).iter().any(|frame| {
@@ -79,8 +88,17 @@ impl Names {
                 Argument::Pointer(name) if known.is_none() => Some(name),
                 _ => None,
             };
-            let taker = call.taker().or(stored.map(String::as_str));
-            known = taker.map(str::to_owned).or(known);
+            let taken = call.taker.as_ref().map(|taker| Holder {
+                name: taker.name.clone(),
+                is_local: taker.local,
+            });
+            let taker = taken.or_else(|| {
+                Some(Holder {
+                    name: stored?.clone(),
+                    is_local: false,
+                })
+            });
+            known = taker.clone().or(known);
             let behind_this = by_library && call.argument == Argument::Own;
             let outward = call.returned || (taker.is_none() && (passed_on || behind_this));
             if !outward {
@@ -89,6 +107,38 @@ impl Names {
             by_library = by_library && taker.is_none();
         }
         known
+    }
+
+    /// Marks the frames of `stack`, the functions at the call that returns to `ret`, that are
+    /// wrappers of the allocator: they return raw memory that the call gave them. Where that memory
+    /// is used differently, only their callers can be changed. Optimised code may have left a wrapper
+    /// out of the call stack (a tail call), or made it part of its caller (an inlined function).
+    pub(super) fn mark_wrappers(&mut self, ret: CodeAddress, frames: &mut [CodeFrame]) {
+        let Some(placed) = self.place(Address(ret.0.wrapping_sub(1))) else {
+            return;
+        };
+        let Some(CallResult { call, raw, .. }) = self.call_before(placed) else {
+            return;
+        };
+        let Some((debug, limits)) = self.debug(placed.module) else {
+            return;
+        };
+        let inlined = debug.tables.inlined_at(placed.link, limits);
+        if inlined.len() + 1 != frames.len() {
+            return;
+        }
+        // The innermost of inlined functions is the last of them, and the first of frames.
+        let levels = inlined.iter().rev();
+        let mut outward = true;
+        for (frame, level) in frames.iter_mut().zip(levels) {
+            let leaves = |at: u64| !level.ranges.iter().any(|r| (r.0..r.1).contains(&at));
+            let taken_outside = call.taker.as_ref().is_some_and(|t| leaves(t.at()));
+            outward &= level.raw && (call.returned || taken_outside);
+            frame.wrapper = outward;
+        }
+        if let Some(whole) = frames.get_mut(inlined.len()) {
+            whole.wrapper = outward && raw && call.returned;
+        }
     }
 
     /// The analysis of the call that returns to the address one byte after `placed`.

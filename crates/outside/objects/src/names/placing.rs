@@ -65,6 +65,10 @@ impl Names {
         if !bss.path.is_empty() && bss.path != "[heap]" {
             return None;
         }
+        // Code that a runtime made may lie behind a copy of the program's own.
+        if bss.execute {
+            return None;
+        }
         let below: Vec<&Mapping> = self
             .mappings
             .iter()

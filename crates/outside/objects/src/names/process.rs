@@ -4,6 +4,7 @@
 use super::lock_call::FoundCall;
 use super::thread_blocks::ThreadBlocks;
 use crate::files::Files;
+use crate::generated::GeneratedCode;
 use crate::limits::Limits;
 use crate::module::{Debug, Module};
 use crate::options::NameOptions;
@@ -24,6 +25,8 @@ pub struct Names {
     pub(super) lock_calls: Option<Vec<FoundCall>>,
     /// The thread-local blocks of libraries.
     pub(super) blocks: ThreadBlocks,
+    /// The functions whose code is in no file.
+    pub(super) generated: GeneratedCode,
     /// See [`Names::set_file`].
     pub(super) held: HashMap<(String, u64), Option<Arc<File>>>,
 }
@@ -39,6 +42,7 @@ impl Names {
             limits: Limits::default(),
             lock_calls: None,
             blocks: ThreadBlocks::default(),
+            generated: GeneratedCode::default(),
             held: HashMap::new(),
         }
     }
@@ -46,6 +50,11 @@ impl Names {
     /// Replaces the way in which files are opened. Modules that have been read stay in memory.
     pub fn set_files(&mut self, files: Arc<dyn Files>) {
         self.options.files = files;
+    }
+
+    /// Sets the functions whose code a runtime made while the program ran.
+    pub fn set_generated(&mut self, code: GeneratedCode) {
+        self.generated = code;
     }
 
     /// Replaces the mappings. Modules that have been read stay in memory.

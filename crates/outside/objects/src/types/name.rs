@@ -22,14 +22,14 @@ impl TypeTable {
             None => "void".to_owned(),
         };
         match (&ty.shape, &ty.name) {
-            (Shape::Record { keyword, .. }, name) => {
-                let name = name.as_deref().unwrap_or("(anonymous)");
-                match ty.language {
-                    Language::C => format!("{keyword} {name}"),
-                    Language::Cpp => fold::cpp(name),
-                    Language::Rust => fold::rust_type(name),
-                }
-            }
+            // As a debugger shows it; what it is called by is its variable's name.
+            (Shape::Record { keyword, .. }, None) => format!("{keyword} {{…}}"),
+            (Shape::Record { keyword, .. }, Some(name)) => match ty.language {
+                Language::C | Language::Other => format!("{keyword} {name}"),
+                Language::Cpp => fold::cpp(name),
+                Language::Rust => fold::rust_type(name),
+                Language::Go => name.clone(),
+            },
             // `value_type` and similar names say less than the type itself.
             (Shape::Alias { to: Some(to), .. }, Some(name))
                 if name.contains("::") && fold::is_library_name(name) =>
@@ -38,6 +38,7 @@ impl TypeTable {
             }
             (_, Some(name)) => match ty.language {
                 Language::Rust => fold::rust_type(name),
+                Language::Go => name.clone(),
                 _ => fold::cpp(name),
             },
             (Shape::Pointer { to, sign }, None) => {
@@ -55,7 +56,12 @@ impl TypeTable {
                 inner(self, debug, Some(*to))
             }
             (Shape::Alias { to, qualifier }, None) => {
-                format!("{qualifier}{}", inner(self, debug, *to))
+                let inner = inner(self, debug, *to);
+                // An array of qualified elements has the qualifier itself, too.
+                match inner.starts_with(qualifier) {
+                    true => inner,
+                    false => format!("{qualifier}{inner}"),
+                }
             }
             (Shape::Scalar, None) => "function".to_owned(),
         }
@@ -69,6 +75,10 @@ fn array_name(language: Language, element: String, counts: &[Option<u64>]) -> St
             .iter()
             .rev()
             .fold(element, |inner, c| format!("[{inner}; {}]", text(c))),
+        Language::Go => {
+            let all: String = counts.iter().map(|c| format!("[{}]", text(c))).collect();
+            format!("{all}{element}")
+        }
         _ => {
             let all: String = counts.iter().map(|c| format!("[{}]", text(c))).collect();
             format!("{element}{all}")

@@ -83,7 +83,9 @@ impl TypeTable {
                     let to = self.nested(debug, die.unit, &entry, depth);
                     ty.size = ty.size.or_else(|| self.size(to?));
                     ty.shape = Shape::Alias { to, qualifier };
-                } else if tag == dw::DW_TAG_enumeration_type && ty.language == Language::C {
+                } else if tag == dw::DW_TAG_enumeration_type
+                    && matches!(ty.language, Language::C | Language::Other)
+                {
                     ty.name = ty.name.map(|n| format!("enum {n}"));
                 }
             }

@@ -122,6 +122,7 @@ impl Program {
                 // The zero-filled rest is anonymous memory.
                 mapping.span = Span::new(Address(BIAS + in_file), end - in_file);
                 mapping.path = String::new();
+                mapping.execute = false;
                 mapping.inode = 0;
                 all.insert(mapping);
             }

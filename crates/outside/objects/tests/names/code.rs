@@ -1,8 +1,8 @@
 //! Functions, lines and inlined frames.
 
 use crate::build::{BIAS, Program, compile};
-use sunder_access::CodeAddress;
-use sunder_objects::Names;
+use sunder_access::{CodeAddress, Mapping, Mappings, Span};
+use sunder_objects::{GeneratedCode, Names};
 
 #[test]
 fn function_and_line_of_an_instruction_are_found() {
@@ -174,4 +174,34 @@ fn an_instruction_without_a_line_has_that_of_the_one_before() {
     let frames = program.names().frames(program.store_in("bump"));
     assert_eq!(frames[0].function, "bump");
     assert_eq!(frames[0].line, Some(program.line("asm")), "{frames:?}");
+}
+
+/// Node copies its own code beside the code that it makes.
+#[test]
+fn generated_code_behind_a_file_is_not_the_files() {
+    let Some(program) = compile("counters.c", &["-g", "-O1"]) else {
+        return;
+    };
+    let whole = program.mappings();
+    let text = program.address("bump");
+    let text = whole.at(text).expect("mapped").clone();
+    let behind = text.span.end();
+    let mut mappings = Mappings::new();
+    mappings.insert(text.clone());
+    mappings.insert(Mapping {
+        span: Span::new(behind, 0x1000),
+        path: String::new(),
+        inode: 0,
+        execute: true,
+        ..text
+    });
+    let mut names = program.names();
+    names.set_mappings(mappings);
+    let at = CodeAddress(behind.0 + 0x10);
+    let unnamed = names.frames(at).remove(0);
+    assert_eq!((unnamed.function, unnamed.module), (at.to_string(), None));
+    let mut code = GeneratedCode::default();
+    code.insert(Span::new(behind, 0x40), "JS:*bump".to_owned());
+    names.set_generated(code);
+    assert_eq!(names.frames(at).remove(0).function, "JS:*bump");
 }

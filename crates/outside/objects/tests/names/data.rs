@@ -70,6 +70,15 @@ fn c_globals_are_named_down_to_the_field() {
             "pthread_mutex_t",
             40,
         );
+        check(
+            &program,
+            "unnamed",
+            &[(0, "unnamed.flag"), (8, "unnamed.counter")],
+            "struct {…}",
+            16,
+        );
+        // The array and its elements are both qualified.
+        check(&program, "spun", &[(8, "spun[1]")], "volatile long[4]", 32);
         // `_Atomic` has a tag since DWARF 5.
         let atomic = if options[0] == "-g" {
             "_Atomic long"

@@ -1,22 +1,26 @@
 //! The holders of heap blocks: programs print the call stacks of their allocations and the names of
 //! the holders in their source.
 
-use crate::build::compile_by;
+use crate::build::{Program, compile_by};
 use crate::live::{hex, mapping};
 use std::process::Command;
-use sunder_access::{CodeAddress, Mappings};
-use sunder_objects::{NameOptions, Names};
+use sunder_access::{Address, CodeAddress, Mappings, Span};
+use sunder_objects::{HeapBlock, NameOptions, Names, ObjectContext};
 
-/// The holders according to the program and according to the crate; `-` for none.
-fn holders(compiler: &str, source: &str, options: &[&str]) -> Vec<(String, String)> {
+/// A compiled program, what it calls its blocks with their call stacks, and its names.
+struct Allocating {
+    blocks: Vec<(String, Vec<CodeAddress>)>,
+    names: Names,
+    _program: Program,
+}
+
+fn blocks_of(compiler: &str, source: &str, options: &[&str]) -> Option<Allocating> {
     let include = format!("-I{}/tests/names/programs", env!("CARGO_MANIFEST_DIR"));
     let mut all = options.to_vec();
     if compiler != "rustc" {
         all.extend(["-g", "-fno-builtin-malloc", include.as_str()]);
     }
-    let Some(program) = compile_by(compiler, source, &all) else {
-        return Vec::new();
-    };
+    let program = compile_by(compiler, source, &all)?;
     let run = Command::new(&program.file).output().expect("it runs");
     assert!(run.status.success());
     let text = String::from_utf8_lossy(&run.stdout).into_owned();
@@ -27,15 +31,29 @@ fn holders(compiler: &str, source: &str, options: &[&str]) -> Vec<(String, Strin
             continue;
         };
         let mut words = told.split(' ');
-        let holder = words.next().expect("a name").to_owned();
+        let called = words.next().expect("a name").to_owned();
         let stack = words.map(|w| CodeAddress(hex(w).expect("an address")));
-        blocks.push((holder, stack.collect::<Vec<_>>()));
+        blocks.push((called, stack.collect::<Vec<_>>()));
     }
     let mut names = Names::new(NameOptions::default());
     names.set_mappings(mappings);
-    blocks
+    Some(Allocating {
+        blocks,
+        names,
+        _program: program,
+    })
+}
+
+/// The holders according to the program and according to the crate; `-` for none.
+fn holders(compiler: &str, source: &str, options: &[&str]) -> Vec<(String, String)> {
+    let Some(mut told) = blocks_of(compiler, source, options) else {
+        return Vec::new();
+    };
+    let names = &mut told.names;
+    let mut found = |stack: &[CodeAddress]| names.holder(stack).map_or("-".to_owned(), |h| h.name);
+    told.blocks
         .into_iter()
-        .map(|(wanted, stack)| (wanted, names.holder(&stack).unwrap_or("-".to_owned())))
+        .map(|(wanted, stack)| (wanted, found(&stack)))
         .collect()
 }
 
@@ -81,4 +99,39 @@ fn a_box_vector_or_counted_reference_names_its_block() {
     // Optimised, a vector lies in three registers from its first element on.
     let optimised = ["-g", "-C", "opt-level=2"];
     check("rustc", "holders.rs", &optimised, &["filled"]);
+}
+
+/// The innermost function of the program that is no wrapper of the allocator.
+fn place_of(names: &mut Names, stack: Vec<CodeAddress>) -> Option<String> {
+    let block = HeapBlock {
+        span: Span::new(Address(0x10_0000), 16),
+        allocation: stack,
+        thread: None,
+        freed: false,
+    };
+    let context = ObjectContext {
+        heap: Some(block),
+        ..ObjectContext::default()
+    };
+    let object = names.object_at(Address(0x10_0000), &context);
+    let mut frames = object.allocation.into_iter();
+    frames
+        .find(|f| !f.wrapper && f.function != "malloc")
+        .map(|f| f.function)
+}
+
+#[test]
+fn a_function_that_hands_raw_memory_on_is_a_wrapper_and_a_factory_is_not() {
+    for compiler in ["gcc", "clang"] {
+        for level in ["-O0", "-O1", "-O2"] {
+            let Some(mut told) = blocks_of(compiler, "wrappers.c", &[level]) else {
+                continue;
+            };
+            assert_eq!(told.blocks.len(), 6);
+            for (wanted, stack) in told.blocks {
+                let found = place_of(&mut told.names, stack);
+                assert_eq!(found, Some(wanted), "{compiler} {level}");
+            }
+        }
+    }
 }

@@ -21,6 +21,11 @@ struct counter counters[8];
 static int matrix[3][4];
 pthread_mutex_t guard;
 _Atomic long total;
+struct {
+    long flag;
+    long counter;
+} unnamed;
+volatile long spun[4];
 __thread long mine[4];
 static __thread int other;
 

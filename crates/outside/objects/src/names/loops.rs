@@ -1,0 +1,34 @@
+//! Whether an instruction is in a loop of the function that a reader sees. Called for the code that
+//! advice may tell to keep a sum in a local variable.
+
+use super::process::Names;
+use sunder_access::{Address, CodeAddress};
+
+/// The most blocks of a loop that are looked at.
+const MOST_BLOCKS: usize = 64;
+
+impl Names {
+    /// Whether the instruction at `code` is in a loop within `function`, the one of its frames that
+    /// is shown; `None` if the code was not analysed. If `function` is inlined into a loop of its
+    /// caller, it has no loop itself.
+    pub fn in_loop(&mut self, code: CodeAddress, function: &str) -> Option<bool> {
+        let placed = self.place(Address(code.0))?;
+        let executable = self.executable() == Some(placed.module);
+        let Self {
+            modules,
+            options,
+            limits,
+            ..
+        } = self;
+        let (debug, image) = modules.get_mut(placed.module)?.debug(options, limits)?;
+        let blocks = debug.loop_around(placed.link, image, executable, &mut limits.sentences)?;
+        if blocks.is_empty() {
+            return Some(false);
+        }
+        let within = blocks.iter().take(MOST_BLOCKS).all(|block| {
+            let at = CodeAddress(block.wrapping_add(placed.bias));
+            self.frames(at).iter().any(|f| f.function == function)
+        });
+        Some(within)
+    }
+}
