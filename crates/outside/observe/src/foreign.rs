@@ -23,6 +23,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sunder_access::{Mapping, ProcessId};
@@ -162,6 +163,13 @@ impl ForeignFiles {
     /// If the process could not open it, or it is no regular file that is stored.
     pub fn open(&self, path: &Path) -> io::Result<File> {
         self.with_its_rights(|reach| reopen(&self.find(path, reach)?))
+    }
+
+    /// Whether `file` belongs to the user that the process was seen to be. Anybody may leave a file
+    /// in a common folder under a name that says it is of this process.
+    pub fn are_owned(&self, file: &File) -> bool {
+        let owner = file.metadata().map(|m| m.uid());
+        owner.is_ok_and(|owner| self.known().rights.iter().any(|r| r.are_of(owner)))
     }
 
     /// Opens a source file by the name that debug information has for it. Build tools that want equal

@@ -10,6 +10,7 @@ pub mod decode;
 mod error;
 mod event;
 pub mod foreign;
+pub mod generated;
 pub mod import;
 pub mod launch;
 pub mod machine;

@@ -49,6 +49,11 @@ impl Rights {
         })
     }
 
+    /// Whether they are those of `user`.
+    pub const fn are_of(&self, user: u32) -> bool {
+        self.user == user
+    }
+
     /// Those of the calling thread.
     pub fn own() -> Option<Self> {
         Self::of(&Fields::read(Folder::OwnThread).ok()?, true)
