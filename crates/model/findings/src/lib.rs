@@ -14,6 +14,7 @@ mod error;
 pub mod examples;
 mod file;
 mod fingerprint;
+mod language;
 mod limit;
 mod ranking;
 mod repair;
@@ -29,6 +30,7 @@ pub use error::{FindingsError, LARGEST_FILE};
 #[cfg(feature = "schema")]
 pub use file::json_schema;
 pub use fingerprint::fingerprint;
+pub use language::Language;
 pub use limit::Limit;
 pub use ranking::{DEFAULT_THRESHOLD_PERCENT, Standing, rank};
 pub use repair::{

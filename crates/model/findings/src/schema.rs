@@ -2,6 +2,7 @@
 //! `schemars`: these comments are the descriptions there. A change that an older reader can't
 //! follow raises [`VERSION`].
 
+use crate::language::Language;
 use crate::limit::Limit;
 use crate::repair::Repair;
 use crate::sharing::Sharing;
@@ -319,6 +320,13 @@ pub struct Object {
     pub blocks: Option<u64>,
     /// The file that contains it, for globals and TLS.
     pub module: Option<String>,
+    /// The language of its declaration, its type or the code that uses it, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<Language>,
+    /// Whether `name` is that of a local variable that took a heap object's address: it says less
+    /// than the type.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub name_is_local: bool,
 }
 
 /// Where an object lives.
@@ -374,6 +382,10 @@ pub struct Frame {
     )]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub offset: Option<LinkAddress>,
+    /// In the call stack of an allocation: whether the function hands the memory that it got on to
+    /// its caller without a type, as a wrapper of `malloc` does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub wrapper: bool,
 }
 
 /// A thread of the program.
@@ -470,6 +482,10 @@ pub struct Site {
     /// the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<String>,
+    /// Whether the instruction is in a loop of its function; absent if the function was not
+    /// analysed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_loop: Option<bool>,
     /// The instruction's address, `0x…`.
     #[serde(with = "crate::address::known")]
     #[cfg_attr(feature = "schema", schemars(with = "String"))]

@@ -121,12 +121,15 @@ impl Word {
 }
 
 impl Object {
-    /// The frame that requested the memory: the innermost one of the user's own code, not of an
-    /// allocator or a language's library. The innermost of all if none is the user's.
+    /// The frame that decides what the memory is for: the innermost one of the user's own code,
+    /// not of an allocator, of a wrapper of it or of a language's library. The innermost of all if
+    /// none is the user's.
     pub fn allocation_site(&self) -> Option<&Frame> {
+        let own = |f: &&Frame| f.file.is_some() && !f.is_library();
         self.allocation
             .iter()
-            .find(|f| f.file.is_some() && !f.is_library())
+            .find(|f| own(f) && !f.wrapper)
+            .or_else(|| self.allocation.iter().find(own))
             .or_else(|| self.allocation.iter().find(|f| !f.is_library()))
             .or_else(|| self.allocation.first())
     }
@@ -153,6 +156,7 @@ impl Object {
     pub fn subject(&self) -> String {
         let kind = self.kind.words();
         match (self.name.as_deref(), self.type_name.as_deref()) {
+            (Some(name), Some(of)) if self.name_is_local => format!("{of} ({name})"),
             (Some(name), Some(of)) if name != of => format!("{name} ({of})"),
             (Some(name), _) | (None, Some(name)) if self.kind == ObjectKind::Heap => {
                 format!("{name} on the heap")
@@ -179,12 +183,16 @@ impl Object {
         }
     }
 
-    /// Its name, else its type, else its kind: a short name for messages.
+    /// Its name, else its type, else its kind: a short name for messages. The type comes first
+    /// where the name is only a local variable's.
     pub fn short_name(&self) -> &str {
-        self.name
-            .as_deref()
-            .or(self.type_name.as_deref())
-            .unwrap_or_else(|| self.kind.words())
+        let (name, of) = (self.name.as_deref(), self.type_name.as_deref());
+        let (first, second) = if self.name_is_local {
+            (of, name)
+        } else {
+            (name, of)
+        };
+        first.or(second).unwrap_or_else(|| self.kind.words())
     }
 }
 
@@ -289,6 +297,44 @@ mod tests {
             object.allocation_site().map(|f| f.function.as_str()),
             Some("app::start")
         );
+    }
+
+    #[test]
+    fn the_allocation_site_is_the_caller_of_a_wrapper() {
+        let wrapper = |function: &str| Frame {
+            wrapper: true,
+            ..frame(function, Some("/src/alloc.h"))
+        };
+        let mut object = Object {
+            allocation: vec![
+                frame("calloc", None),
+                wrapper("CALLOC"),
+                wrapper("pool_get"),
+                frame("start", Some("/src/app.c")),
+            ],
+            ..Object::default()
+        };
+        let site = |object: &Object| object.allocation_site().map(|f| f.function.clone());
+        assert_eq!(site(&object).as_deref(), Some("start"));
+        // A stack that was cut.
+        object.allocation.pop();
+        assert_eq!(site(&object).as_deref(), Some("CALLOC"));
+    }
+
+    #[test]
+    fn a_local_variable_says_less_than_a_type() {
+        let mut object = Object {
+            kind: ObjectKind::Heap,
+            name: Some("w".into()),
+            type_name: Some("struct worker".into()),
+            name_is_local: true,
+            ..Object::default()
+        };
+        assert_eq!(object.subject(), "struct worker (w)");
+        assert_eq!(object.short_name(), "struct worker");
+        object.name_is_local = false;
+        assert_eq!(object.subject(), "w (struct worker)");
+        assert_eq!(object.short_name(), "w");
     }
 
     #[test]

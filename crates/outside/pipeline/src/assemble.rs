@@ -3,8 +3,9 @@
 
 use crate::latent::{on_smaller_lines, show_sharing};
 use crate::locks::join_words_of_one_lock;
-use crate::naming::{NamedLine, ObjectKey, name_line, show_object};
+use crate::naming::{NamedLine, ObjectKey, name_line};
 use crate::process::Process;
+use crate::shown::{language_of_code, show_object};
 use crate::wanted::Wanted;
 use std::collections::{BTreeMap, BTreeSet};
 use sunder_access::{Address, Span, ThreadId, Time};
@@ -31,6 +32,7 @@ pub struct Assembled {
 pub fn assemble(process: &mut Process, wanted: &Wanted, start: Time, end: Time) -> Assembled {
     let mappings = process.mappings().clone();
     process.names.set_mappings(mappings);
+    process.read_generated();
     let size = process.judge.config().granule().bytes();
     let mut verdicts = process.judge.verdicts();
     verdicts.retain(|verdict| wanted.holds(Span::new(verdict.line, size)));
@@ -100,8 +102,13 @@ fn join(
         .iter()
         .zip(&first.seen_through)
         .map(|(part, seen)| show_object(process, &part.name, seen.as_ref()));
-    let object = shown.next().unwrap_or_default();
-    let neighbour = shown.next();
+    let mut object = shown.next().unwrap_or_default();
+    let mut neighbour = shown.next();
+    drop(shown);
+    let language = language_of_code(process, &lines[0].0.sites);
+    for object in std::iter::once(&mut object).chain(&mut neighbour) {
+        object.language = object.language.or(language);
+    }
     let key = first.parts[0].key.clone();
     let granule = process.judge.config().granule();
     let on_smaller_lines = on_smaller_lines(granule, lines.iter().map(|(v, _)| v));

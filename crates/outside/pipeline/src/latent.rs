@@ -2,8 +2,8 @@
 //! with another layout, and names its objects. Each prediction is an upper bound and is shown
 //! separately from what was observed.
 
-use crate::naming::show_object;
 use crate::process::Process;
+use crate::shown::show_object;
 use std::collections::BTreeMap;
 use sunder_access::{Address, Granule, ThreadId};
 use sunder_findings as findings;
@@ -22,12 +22,14 @@ const SMALLER_SIZE: u64 = 32;
 /// The most predictions that are named, the costliest first.
 const MOST: usize = 16;
 
-/// A prediction, before it has names.
+/// A prediction with its objects.
 struct Prediction {
     on: LatentOn,
     words: Vec<LatentWord>,
     cost_share: f64,
     object: ObjectName,
+    /// The other object on the line, if two distinct ones would share it.
+    neighbour: Option<ObjectName>,
 }
 
 /// The predictions for one process that may cost more than `threshold` percent. Leaves out
@@ -46,16 +48,19 @@ pub fn predict(
         let dear = |share: f64| share * 100.0 >= threshold;
         let latent = process.judge.latent(&[granule]);
         for new in latent.into_iter().filter(|l| dear(l.cost_share)).take(MOST) {
-            let Some(object) = object_of(process, &new.words) else {
+            let Some(named) = objects_of(process, new.words) else {
                 continue;
             };
             // Only the smallest line size at which the sharing happens is reported.
-            predictions.entry(object.start.0).or_insert(Prediction {
-                on: LatentOn::LineSize(bytes as u32),
-                words: new.words,
-                cost_share: new.cost_share,
-                object,
-            });
+            predictions
+                .entry(named.object.start.0)
+                .or_insert(Prediction {
+                    on: LatentOn::LineSize(bytes as u32),
+                    words: named.words,
+                    cost_share: new.cost_share,
+                    object: named.object,
+                    neighbour: named.neighbour,
+                });
         }
     }
     for prediction in predictions.values_mut() {
@@ -71,7 +76,8 @@ pub fn predict(
     };
     predictions
         .into_values()
-        .filter(|p| p.on != LatentOn::LineSize(line.bytes() as u32) && !is_known(&p.object))
+        .filter(|p| p.on != LatentOn::LineSize(line.bytes() as u32))
+        .filter(|p| !is_known(&p.object) && !p.neighbour.as_ref().is_some_and(is_known))
         .map(|p| finding(process, line, p))
         .collect()
 }
@@ -91,15 +97,68 @@ fn move_start(judge: &Judge, prediction: &mut Prediction, threshold: f64) {
     if moved.cost_share * 100.0 >= threshold {
         prediction.on = LatentOn::StartOffset(moved.offset);
         prediction.words = moved.words;
+        prediction.neighbour = None;
         prediction.cost_share = moved.cost_share;
     }
 }
 
-/// The object that most of the words belong to; `None` if they have no name.
-fn object_of(process: &mut Process, words: &[LatentWord]) -> Option<ObjectName> {
-    let first = words.first()?;
-    let context = process.context(first.address, None);
-    let object = process.names.object_at(first.address, &context);
+/// The objects of a prediction and their words.
+struct Named {
+    object: ObjectName,
+    neighbour: Option<ObjectName>,
+    words: Vec<LatentWord>,
+}
+
+/// The one or two objects to which most of the words belong, and those words. A larger line takes
+/// in what lies beside an object, so a word counts only for the object that holds it. `None` if
+/// the words that have a named object do not conflict.
+fn objects_of(process: &mut Process, words: Vec<LatentWord>) -> Option<Named> {
+    let mut objects: Vec<(ObjectName, Vec<LatentWord>)> = Vec::new();
+    for word in words {
+        let holds = |o: &ObjectName| o.span().is_some_and(|s| s.contains(word.address));
+        if let Some((_, own)) = objects.iter_mut().find(|(o, _)| holds(o)) {
+            own.push(word);
+        } else if let Some(object) = object_of(process, &word) {
+            objects.push((object, vec![word]));
+        }
+    }
+    let written = |words: &[LatentWord]| {
+        let writers = words.iter().flat_map(|w| &w.threads);
+        writers.filter(|(_, writes)| *writes).count()
+    };
+    objects.sort_by_key(|(o, own)| (std::cmp::Reverse((written(own), own.len())), o.start));
+    objects.truncate(2);
+    let mut objects = objects.into_iter();
+    let (object, mut words) = objects.next()?;
+    let neighbour = objects.next().map(|(neighbour, own)| {
+        words.extend(own);
+        neighbour
+    });
+    words.sort_by_key(|w| w.address);
+    conflict(&words).then_some(Named {
+        object,
+        neighbour,
+        words,
+    })
+}
+
+/// Whether several threads use the words and one of them writes.
+fn conflict(words: &[LatentWord]) -> bool {
+    let uses: Vec<(ThreadId, bool)> = words.iter().flat_map(|w| w.threads.clone()).collect();
+    uses.iter().any(|(_, writes)| *writes) && uses.iter().any(|(t, _)| *t != uses[0].0)
+}
+
+/// The object that holds the word, if it has a name or a call stack. A block that was allocated
+/// after its threads ended is another one.
+fn object_of(process: &mut Process, word: &LatentWord) -> Option<ObjectName> {
+    let of_word = |t: ThreadId| word.threads.iter().any(|(thread, _)| *thread == t);
+    let times = process.judge.thread_time();
+    let last = times.iter().filter(|t| of_word(t.thread)).map(|t| t.last);
+    let context = match last.max() {
+        Some(last) => process.context_until(word.address, None, last),
+        None => process.context(word.address, None),
+    };
+    let object = process.names.object_at(word.address, &context);
     let named = match object.kind {
         ObjectKind::Heap => context.heap.is_some(),
         ObjectKind::Global | ObjectKind::Tls => true,
@@ -115,15 +174,16 @@ fn finding(process: &mut Process, line: Granule, prediction: Prediction) -> Find
         words,
         cost_share,
         object,
+        neighbour,
     } = prediction;
     let mut lines: BTreeMap<Address, findings::Line> = BTreeMap::new();
     for word in &words {
         let base = line.base(word.address);
-        let offset = word.address.0.wrapping_sub(object.start.0);
-        let field = object
-            .span()
-            .filter(|s| s.contains(word.address))
-            .and_then(|_| process.names.field_at(&object, offset));
+        let mut both = std::iter::once(&object).chain(&neighbour);
+        let holder = both.find(|o| o.span().is_some_and(|s| s.contains(word.address)));
+        let field = holder
+            .and_then(|holder| Some((holder, holder.offset_of(word.address)?)))
+            .and_then(|(holder, offset)| process.names.field_at(holder, offset));
         let threads = word.threads.iter().map(|t| thread_use(process, *t));
         let shown = findings::Word {
             offset: line.offset(word.address) as u32,
@@ -135,7 +195,11 @@ fn finding(process: &mut Process, line: Granule, prediction: Prediction) -> Find
             .entry(base)
             .or_insert_with(|| findings::Line {
                 address: base,
-                object_offset: Some(base.0.wrapping_sub(object.start.0) as i64),
+                // A line may hold the neighbour alone.
+                object_offset: object
+                    .span()
+                    .is_none_or(|s| base.0 < s.end().0 && s.start.0 < base.0 + line.bytes())
+                    .then(|| base.0.wrapping_sub(object.start.0) as i64),
                 ..findings::Line::default()
             })
             .words
@@ -147,6 +211,7 @@ fn finding(process: &mut Process, line: Granule, prediction: Prediction) -> Find
         latent_on: Some(on),
         processes: vec![process.reference()],
         object: show_object(process, &object, None),
+        neighbour: neighbour.map(|n| show_object(process, &n, None)),
         lines: lines.into_values().collect(),
         false_share: 1.0,
         cost_percent: (cost_share * 100.0).min(100.0),

@@ -3,8 +3,8 @@
 //! lines to findings.
 
 use crate::process::Process;
-use std::collections::HashMap;
-use sunder_access::{Address, CodeAddress, Kind, LinkAddress};
+use std::collections::{BTreeSet, HashMap};
+use sunder_access::{Address, CodeAddress, Kind};
 use sunder_findings as findings;
 use sunder_objects::{
     CodeFrame, Names, ObjectContext, ObjectKind, ObjectName, Storage, TypeHandle, is_c_library,
@@ -61,8 +61,12 @@ pub struct TypedPointer {
     pub variable: Option<String>,
     /// The type that it points to.
     pub type_name: String,
-    handle: TypeHandle,
-    size: u64,
+    /// That type, for queries.
+    pub handle: TypeHandle,
+    /// Whether it is a record of the program's own.
+    pub own_record: bool,
+    /// Its size in bytes; 0 if unknown.
+    pub size: u64,
     stride: u64,
     /// The pointer's offset from the object's start, modulo the stride.
     phase: u64,
@@ -77,7 +81,7 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
         let address = process.origin(at, verdict.owner);
         let known = parts.iter().position(|p| covers(&p.name, address));
         let index = known.unwrap_or_else(|| {
-            let mut context = process.context(at, verdict.owner);
+            let mut context = process.context_until(at, verdict.owner, verdict.last);
             context
                 .touched_by
                 .extend(word.threads.iter().map(|u| u.thread));
@@ -99,7 +103,23 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
         parts[index].accesses += all;
         of_word.push(index);
     }
-    let order = ranked(&parts);
+    let mut order = ranked(&parts);
+    let users = |index: usize| {
+        let own = of_word
+            .iter()
+            .zip(&verdict.words)
+            .filter(move |(i, _)| **i == index);
+        own.flat_map(|(_, word)| word.threads.iter().map(|u| u.thread))
+    };
+    // An object that hardly anybody touched is no neighbour to blame where the busiest one is
+    // shared by itself.
+    if let Some(&first) = order.first()
+        && parts[first].writes > 0
+        && users(first).collect::<BTreeSet<_>>().len() > 1
+    {
+        let most = parts[first].accesses;
+        order.retain(|&i| !is_bystander(parts[i].accesses, most));
+    }
     let mut seen: Vec<Option<TypedPointer>> = parts
         .iter()
         .map(|part| seen_through(process, verdict, &part.name))
@@ -188,10 +208,7 @@ fn covers(name: &ObjectName, address: Address) -> bool {
 fn key_of(process: &mut Process, name: &ObjectName, verdict: &Verdict) -> ObjectKey {
     match name.kind {
         ObjectKind::Heap if !name.allocation.is_empty() => ObjectKey::CallSite(
-            name.allocation
-                .iter()
-                .map(|f| format!("{}:{:?}:{:?}", f.function, f.file, f.line))
-                .collect(),
+            name.allocation.iter().map(CodeFrame::call_site).collect(),
             name.size.unwrap_or(0),
         ),
         ObjectKind::Global | ObjectKind::Tls => ObjectKey::Variable(name.start.0),
@@ -229,6 +246,13 @@ fn ranked(parts: &[Part]) -> Vec<usize> {
         std::cmp::Reverse((parts[i].writes, parts[i].accesses, parts[i].key.clone()))
     });
     order
+}
+
+/// Whether an object with so many accesses on a line counts for nothing beside one with `most`.
+const fn is_bystander(accesses: u64, most: u64) -> bool {
+    /// One access in so many.
+    const FEW: u64 = 50;
+    accesses.saturating_mul(FEW) < most
 }
 
 /// The writes and all accesses of a word.
@@ -290,6 +314,7 @@ fn seen_through(
             variable: typed.variable.filter(|v| !foreign && says_something(v)),
             type_name: typed.type_name,
             handle: typed.type_handle,
+            own_record: typed.own_record,
             size: typed.type_size,
             stride,
             phase,
@@ -347,7 +372,9 @@ fn name_site(process: &mut Process, site: &SiteUse, words: &[findings::Word]) ->
         .filter(|f| !f.is_empty())
         .collect();
     fields.dedup();
+    let in_loop = process.names.in_loop(site.instruction, &frame.function);
     findings::Site {
+        in_loop,
         kind: match site.kind {
             Kind::Read => findings::AccessKind::Read,
             Kind::Write => findings::AccessKind::Write,
@@ -458,61 +485,14 @@ fn is_library_frame(frame: &CodeFrame) -> bool {
         || frame.module.as_deref().is_some_and(is_c_library)
 }
 
-/// An object in the result's schema.
-pub fn show_object(
-    process: &Process,
-    name: &ObjectName,
-    seen: Option<&TypedPointer>,
-) -> findings::Object {
-    let through = seen.map(|seen| {
-        let count = name.size.unwrap_or(0) / seen.size.max(1);
-        let array = name.kind == ObjectKind::Heap && count >= 2 && seen.size > 0;
-        if array {
-            format!("{}[{count}]", seen.type_name)
-        } else {
-            seen.type_name.clone()
-        }
-    });
-    let type_name = through.or_else(|| name.type_name.clone());
-    findings::Object {
-        kind: match name.kind {
-            ObjectKind::Heap => findings::ObjectKind::Heap,
-            ObjectKind::Global => findings::ObjectKind::Global,
-            ObjectKind::Tls => findings::ObjectKind::Tls,
-            ObjectKind::Stack => findings::ObjectKind::Stack,
-            ObjectKind::Mapping => findings::ObjectKind::Mapping,
-            ObjectKind::Unknown => findings::ObjectKind::Unknown,
-        },
-        name: name
-            .name
-            .clone()
-            .or_else(|| seen.and_then(|s| s.variable.clone())),
-        type_name,
-        size: name.size,
-        element_size: seen
-            .map(|s| s.size)
-            .or(name.element_size)
-            .filter(|&s| s > 0),
-        address: name.start,
-        declared: name.declared.as_ref().map(|d| findings::Location {
-            file: d.file.clone(),
-            line: d.line,
-        }),
-        allocation: name
-            .allocation
-            .iter()
-            .map(|f| findings::Frame {
-                function: f.function.clone(),
-                file: f.file.clone(),
-                line: f.line,
-                inlined: f.inlined,
-                module: f.module.clone(),
-                offset: f.offset.map(LinkAddress),
-            })
-            .collect(),
-        thread: name.thread.map(|t| process.threads.label(t)),
-        freed: name.freed,
-        blocks: None,
-        module: name.module.clone(),
+#[cfg(test)]
+mod tests {
+    use super::is_bystander;
+
+    #[test]
+    fn two_of_880_accesses_are_a_bystanders() {
+        assert!(is_bystander(2, 878));
+        assert!(!is_bystander(20, 860));
+        assert!(!is_bystander(1, 1));
     }
 }

@@ -24,9 +24,11 @@ use sunder_access::{
 use sunder_findings as findings;
 use sunder_findings::ProcessName;
 use sunder_objects::{
-    HeapBlock, NameOptions, Names, ObjectContext, StackFrame, ThreadPointer, ThreadStack,
+    GeneratedCode, HeapBlock, NameOptions, Names, ObjectContext, StackFrame, ThreadPointer,
+    ThreadStack,
 };
 use sunder_observe::foreign::ForeignFiles;
+use sunder_observe::generated::generated_functions;
 use sunder_observe::proc::{self, MemoryUse};
 use sunder_observe::{Decoded, RawSample};
 use sunder_sharing::{Burst, Config, Judge, Sample, Ways};
@@ -82,6 +84,8 @@ pub struct Process {
     /// The remedy that moves its pages stops all of its threads for that, so that their state
     /// need not be known before.
     pub stops_to_move: bool,
+    /// Whether it was looked at while it lived, so that files with its number are its own.
+    was_alive: bool,
 }
 
 /// Counts for the report.
@@ -115,7 +119,9 @@ impl Process {
             files: Arc::new(TargetFiles(Arc::clone(&files))),
             ..NameOptions::default()
         };
-        Self::with(id, config, files, names)
+        let mut new = Self::with(id, config, files, names);
+        new.was_alive = true;
+        new
     }
 
     /// A process that ended before it was looked at; `files` are those of another. Another process
@@ -163,6 +169,7 @@ impl Process {
             blind: Blind::default(),
             figures: Figures::default(),
             stops_to_move: false,
+            was_alive: false,
         }
     }
 
@@ -171,6 +178,24 @@ impl Process {
         self.files = Arc::new(files);
         self.names
             .set_files(Arc::new(TargetFiles(Arc::clone(&self.files))));
+    }
+
+    /// Reads the names of functions that its runtime made. Of a process that has only been recorded
+    /// there is nothing to read.
+    pub fn read_generated(&mut self) {
+        let is_kernels = |m: &Mapping| m.path.starts_with("[v");
+        let without_file = |m: &Mapping| !m.is_file() || m.path.contains("memfd:");
+        let made = |m: &Mapping| {
+            m.execute && !is_kernels(m) && (without_file(m) || m.path.ends_with(".dump"))
+        };
+        if !self.was_alive || !self.mappings.iter().any(made) {
+            return;
+        }
+        let mut code = GeneratedCode::default();
+        for function in generated_functions(&self.files, self.id, &self.mappings) {
+            code.insert(function.span, function.name);
+        }
+        self.names.set_generated(code);
     }
 
     /// Sets its heap's records; `None` if they are not to be used.
@@ -372,6 +397,18 @@ impl Process {
             frames: self.frames(address),
             touched_by: Vec::new(),
         }
+    }
+
+    /// The same, of an address that was last used at `last`: a block that was allocated there later
+    /// was not used.
+    pub fn context_until(&self, address: Address, owner: Option<u64>, last: Time) -> ObjectContext {
+        let mut context = self.context(address, owner);
+        let block = self.heap.as_ref().and_then(|h| h.segment.block_at(address));
+        let came_later = block.is_some_and(|b| b.born.earliest > last);
+        if came_later && self.freed_block(owner).is_none() {
+            context.heap = None;
+        }
+        context
     }
 
     /// The stack frames that hold `address`, among those in which threads were created.

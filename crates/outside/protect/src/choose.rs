@@ -169,7 +169,7 @@ impl Chooser {
     /// Asks for the objects on a line to be isolated; gives their bytes.
     fn take(
         &mut self,
-        process: &Process,
+        process: &mut Process,
         keeper: &mut Keeper,
         verdict: &Verdict,
         parts: &[Part],

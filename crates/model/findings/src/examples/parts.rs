@@ -51,6 +51,7 @@ pub fn frame(function: &str, file: &str, line: u32) -> Frame {
         inlined: false,
         module: Some("/home/user/phoenix/linear_regression".to_owned()),
         offset: None,
+        wrapper: false,
     }
 }
 
@@ -72,6 +73,7 @@ pub fn site(
         threads: threads.to_vec(),
         accesses,
         calls: None,
+        in_loop: None,
         address: CodeAddress(0x5555_5555_5000 + u64::from(at.1) * 16),
         module: Some("/home/user/phoenix/linear_regression".to_owned()),
         misses: None,

@@ -177,11 +177,11 @@ impl<'t> Program<'t> {
             let wanted = object
                 .allocation
                 .iter()
-                .map(|f| (&f.function, &f.file, f.line));
+                .map(|f| (&f.function, &f.file, f.line, f.offset));
             let same = frames
                 .collect::<Vec<_>>()
                 .iter()
-                .map(|f| (&f.function, &f.file, f.line))
+                .map(|f| (&f.function, &f.file, f.line, f.offset))
                 .eq(wanted);
             if same {
                 let known = self.requests.keys();

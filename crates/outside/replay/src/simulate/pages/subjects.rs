@@ -5,7 +5,7 @@
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
 use sunder_access::{Address, CodeAddress, Span, ThreadId};
-use sunder_objects::{HeapBlock, ObjectContext, ObjectKind, ObjectName};
+use sunder_objects::{CodeFrame, HeapBlock, ObjectContext, ObjectKind, ObjectName};
 use sunder_pipeline::ObjectKey;
 use sunder_pipeline::Process;
 use sunder_trace::read::Trace;
@@ -83,8 +83,7 @@ impl Subjects {
                     ..ObjectContext::default()
                 };
                 let name = process.names.object_at(start, &context);
-                let frames = name.allocation.iter();
-                let frames = frames.map(|f| format!("{}:{:?}:{:?}", f.function, f.file, f.line));
+                let frames = name.allocation.iter().map(CodeFrame::call_site);
                 let key = ObjectKey::CallSite(frames.collect(), 0);
                 let number = self.subject(key, || name);
                 self.by_stack.insert(stack, number);

@@ -2,6 +2,7 @@
 //! an unknown one. Pure.
 
 use std::collections::BTreeSet;
+use sunder_access::LinkAddress;
 use sunder_findings::file_name;
 use sunder_objects::CodeFrame;
 
@@ -66,6 +67,7 @@ pub fn as_shown(frame: &CodeFrame) -> sunder_findings::Frame {
         function: frame.function.clone(),
         file: frame.file.clone(),
         line: frame.line,
+        offset: frame.offset.map(LinkAddress),
         ..sunder_findings::Frame::default()
     }
 }
