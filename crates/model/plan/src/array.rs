@@ -1,26 +1,63 @@
 //! Advice for arrays of which each thread uses elements, or a slice, of its own.
 
+use crate::hoist;
 use crate::language::is_foreign_type;
 use crate::layout::{Layout, array_type};
+use crate::place;
+use crate::slices::{self, Division};
 use crate::words::{counted, quoted};
-use std::collections::{BTreeMap, BTreeSet};
-use sunder_findings::{AccessKind, Advice, Fix, ObjectKind, file_name};
+use std::collections::BTreeSet;
+use sunder_findings::{Advice, Fix, Object};
 
 /// Advice for an array of per-thread elements; `None` if the object is none.
 pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
+    if is_bit_vector(&layout.finding.object) {
+        return Some(vec![bit_vector(layout)]);
+    }
     let owners = layout.element_owners()?;
     let array = Array::of(layout);
     let line = u64::from(layout.line_size);
+    let division = Division::of(&owners, array.count);
     let mut all = Vec::new();
     match array.element {
         Some(size) if size % line == 0 => all.push(array.start_on_a_line(size)),
-        Some(size) if size < line && array.in_slices(&owners) => {
-            all.push(array.round_slices(size, &owners));
+        Some(size) if division != Division::Single => {
+            let threads: BTreeSet<_> = owners.values().collect();
+            let start = (!layout.starts_on_a_line()).then(|| array.start().1);
+            let parts = (division, threads.len());
+            all.push(slices::advise(layout, (&array.name, size), parts, start));
         }
         size => all.push(array.align_elements(size)),
     }
-    all.extend(hoist(layout));
+    // Of a slice, no local variable can hold all.
+    if division == Division::Single {
+        all.extend(hoist::advise(layout));
+    }
     Some(all)
+}
+
+/// Whether the object is, or holds the bits of, a `std::vector<bool>`.
+fn is_bit_vector(object: &Object) -> bool {
+    let names = |text: &str| text.starts_with("std::vector<bool") || text.starts_with("std::_Bvec");
+    object.type_name.as_deref().is_some_and(names)
+        || object.allocation.iter().any(|f| names(&f.function))
+}
+
+/// Bits can't be aligned one by one.
+fn bit_vector(layout: &Layout) -> Advice {
+    let line = layout.line_size;
+    Advice {
+        fix: Fix::Separate,
+        text: format!(
+            "{}{} is a `std::vector<bool>`, which packs eight elements into a byte, and different \
+             threads write bits of one line (of one byte, that is even a data race): give each \
+             thread a vector of its own and join them at the end, or use a `std::vector<char>` \
+             in which the parts of different threads are {line} bytes apart.",
+            place::called(&layout.finding.object),
+            layout.origin(),
+        ),
+        grows_by: None,
+    }
 }
 
 struct Array<'a> {
@@ -97,30 +134,11 @@ impl<'a> Array<'a> {
     /// How to make the array begin at a line's start.
     fn start(&self) -> (Fix, String) {
         let layout = self.layout;
-        let (language, line) = (layout.language, layout.line_size);
-        match layout.finding.object.kind {
-            ObjectKind::Heap => (
-                Fix::Allocate,
-                format!(
-                    "Allocate it{} with {}.",
-                    layout.at_place(),
-                    language.allocate(
-                        line,
-                        layout.finding.object.size.map(|s| layout.whole_lines(s))
-                    )
-                ),
-            ),
-            _ => {
-                let name = layout.finding.object.short_name();
-                (
-                    Fix::Align,
-                    format!(
-                        "To start it on a line, {}{}.",
-                        language.align_variable(name, line),
-                        layout.at_place()
-                    ),
-                )
-            }
+        let object = &layout.finding.object;
+        let (fix, how) = place::start_on_a_line(layout, object, &layout.at_place());
+        match fix {
+            Fix::Allocate => (fix, format!("Start it on a line: {how}.")),
+            _ => (fix, format!("To start it on a line, {how}.")),
         }
     }
 
@@ -146,6 +164,7 @@ impl<'a> Array<'a> {
             ),
         };
         let how = match self.of {
+            Some(of) if of.contains("{…}") => language.align_unnamed(&self.name, line),
             Some(of) if is_foreign_type(of) => language.wrap_type(of, line),
             Some(of) => language.align_type(of, line),
             None => format!("align the element's type to {line} bytes"),
@@ -158,108 +177,8 @@ impl<'a> Array<'a> {
             .map(|(size, count)| count.saturating_mul(layout.whole_lines(size)));
         Advice {
             fix: Fix::Align,
-            text: format!("{why} {how}.{}", self.allocation_too(total)),
+            text: format!("{why} {how}.{}", place::allocation_too(layout, total)),
             grows_by,
         }
     }
-
-    /// Advice for the allocation of an aligned type, whose alignment the allocator may not
-    /// know.
-    fn allocation_too(&self, total: Option<u64>) -> String {
-        let object = &self.layout.finding.object;
-        let calls = |name: &str| {
-            object
-                .allocation
-                .iter()
-                .any(|f| f.function.starts_with(name))
-        };
-        let by_malloc = ["malloc", "calloc", "realloc", "reallocarray"]
-            .iter()
-            .any(|c| object.allocation.iter().any(|f| f.function == *c));
-        if object.kind != ObjectKind::Heap || calls("operator new") || calls("__rust") || !by_malloc
-        {
-            return String::new();
-        }
-        format!(
-            " Then allocate it with {} instead of `malloc`, which aligns to 16 bytes only.",
-            self.layout.language.allocate(self.layout.line_size, total)
-        )
-    }
-
-    /// Whether threads own runs of elements rather than one each.
-    fn in_slices(&self, owners: &BTreeMap<u64, u32>) -> bool {
-        let threads: BTreeSet<_> = owners.values().collect();
-        if owners.len() <= threads.len() {
-            return false;
-        }
-        // In the order of elements, no thread has two separate runs.
-        let mut order: Vec<u32> = owners.values().copied().collect();
-        order.dedup();
-        order.len() == threads.len()
-    }
-
-    fn round_slices(&self, element: u64, owners: &BTreeMap<u64, u32>) -> Advice {
-        let line = u64::from(self.layout.line_size);
-        let threads: BTreeSet<_> = owners.values().collect();
-        let how = if line % element == 0 {
-            format!(
-                "round each slice up to a multiple of {} elements",
-                line / element
-            )
-        } else {
-            format!("round each slice up to whole lines of {line} bytes")
-        };
-        let start = if self.layout.starts_on_a_line() {
-            String::new()
-        } else {
-            format!(" {}", self.start().1)
-        };
-        Advice {
-            fix: Fix::Separate,
-            text: format!(
-                "Each of {} works on a slice of {}, and slices of two threads meet inside a \
-                 line: {how} ({element} bytes each), so that every slice starts a line.{start}",
-                counted(threads.len(), "thread"),
-                self.name,
-            ),
-            grows_by: Some((line - element).saturating_mul(threads.len() as u64)),
-        }
-    }
-}
-
-/// Advice for sums that only one thread uses until the end: as a local variable they cost no
-/// sharing at all.
-fn hoist(layout: &Layout) -> Option<Advice> {
-    let written: Vec<_> = layout.parts.iter().filter(|p| p.written()).collect();
-    let private = written
-        .iter()
-        .all(|p| p.sole_owner().is_some() && !p.atomic());
-    let site = layout
-        .finding
-        .sites
-        .iter()
-        .find(|s| matches!(s.kind, AccessKind::Update | AccessKind::Write))?;
-    if !private || written.is_empty() || site.threads.len() < 2 {
-        return None;
-    }
-    let fields = layout.fields(|p| p.written());
-    let what = if fields.is_empty() {
-        "the element".to_owned()
-    } else {
-        let quoted: Vec<String> = fields.iter().map(|f| quoted(f)).collect();
-        crate::words::short_list(&quoted, 5)
-    };
-    let at = match (&site.file, site.line) {
-        (Some(file), Some(line)) => format!(" ({}:{line})", file_name(file)),
-        _ => String::new(),
-    };
-    Some(Advice {
-        fix: Fix::Hoist,
-        text: format!(
-            "Or keep {what} in local variables inside `{}`{at} and store them once after the \
-             loop: no other thread uses them before that.",
-            site.function
-        ),
-        grows_by: Some(0),
-    })
 }

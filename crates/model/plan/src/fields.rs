@@ -1,8 +1,11 @@
 //! Advice for fields of one object that different threads use.
 
+use crate::breaks::breaks;
+use crate::language::Language;
 use crate::layout::{Layout, Part};
+use crate::place;
 use crate::truly_shared::is_lock;
-use crate::words::{counted, quoted, short_list};
+use crate::words::{counted, list, short_list};
 use std::collections::BTreeSet;
 use sunder_findings::{Advice, Finding, Fix};
 
@@ -13,18 +16,36 @@ enum Group {
     Read,
     /// One thread owns it, by number.
     Owned(u32),
-    /// Several threads use it, and some write.
+    /// One thread writes it, by number, and others read it.
+    Published(u32),
+    /// Several threads write it.
     Shared,
 }
 
 impl Group {
     fn of(part: &Part) -> Self {
-        match part.owner() {
-            Some(owner) => Self::Owned(owner),
-            None if part.written() => Self::Shared,
-            None => Self::Read,
+        if let Some(owner) = part.owner().or_else(|| nearly_sole_owner(part)) {
+            return Self::Owned(owner);
+        }
+        if !part.written() {
+            return Self::Read;
+        }
+        let mut writers = part.word.threads.iter().filter(|t| t.stores() > 0);
+        match (writers.next(), writers.next()) {
+            (Some(one), None) => Self::Published(one.id),
+            _ => Self::Shared,
         }
     }
+}
+
+/// The thread that makes all but one or two of few accesses: the others set the field up or read
+/// it at the end.
+fn nearly_sole_owner(part: &Part) -> Option<u32> {
+    const FEW: u64 = 2;
+    const ENOUGH: u64 = 2 * FEW;
+    let most = part.word.threads.iter().max_by_key(|t| t.accesses())?;
+    let others = part.word.accesses().saturating_sub(most.accesses());
+    (most.accesses() >= ENOUGH && others <= FEW).then_some(most.id)
 }
 
 /// Advice for fields that belong to different threads; `None` if the fields have no names, or
@@ -60,31 +81,106 @@ fn separate(layout: &Layout, groups: &BTreeSet<Group>) -> Advice {
             match group {
                 Group::Read => format!("{fields} (read by several threads)"),
                 Group::Owned(thread) => format!("{fields} ({})", layout.thread(thread)),
+                Group::Published(thread) => format!(
+                    "{fields} (written by {}, read by others)",
+                    layout.thread(thread)
+                ),
                 Group::Shared => format!("{fields} (written by several threads)"),
             }
         })
         .collect();
-    let breaks: Vec<String> = first_fields(layout)
-        .into_iter()
-        .skip(1)
-        .map(|f| layout.language.before_field(leaf(&f), layout.line_size))
-        .collect();
-    let regroup = if in_order(layout) {
-        ""
-    } else {
-        "first bring the fields of each thread together, then "
-    };
     Advice {
         fix: Fix::Separate,
         text: format!(
-            "Different threads use fields of {}{}: {}. Put them on different lines: {regroup}{}.",
-            quoted(layout.finding.object.short_name()),
+            "Different threads use fields of {}{}: {}. Put them on different lines{}.{}",
+            place::called(&layout.finding.object),
             layout.origin(),
             short_list(&described, 6),
-            short_list(&breaks, 4),
+            apart(layout)
+                .map(|how| format!(": {how}"))
+                .unwrap_or_default(),
+            afterwards(layout)
         ),
         grows_by: growth(layout),
     }
+}
+
+/// How to bring the fields of different threads onto different lines; `None` if they meet inside
+/// one member, which has to be divided first.
+fn apart(layout: &Layout) -> Option<String> {
+    let groups = by_group(layout);
+    let (language, line) = (layout.language, layout.line_size);
+    // Rust places fields as it likes: what is wrapped is alone on its lines.
+    if language == Language::Rust {
+        let wrapped: Vec<String> = groups
+            .iter()
+            .skip(1)
+            .map(|fields| match fields.as_slice() {
+                [one] => one.clone(),
+                several => format!("a struct of {}", list(several)),
+            })
+            .collect();
+        return (!wrapped.is_empty()).then(|| language.before_members(&wrapped, line));
+    }
+    if in_order(layout) {
+        let found = breaks(layout, |p| Some(Group::of(p)));
+        return (!found.is_empty()).then(|| language.before_members(&found, line));
+    }
+    let order: Vec<String> = groups.iter().map(|fields| short_list(fields, 4)).collect();
+    let first: Vec<String> = groups.iter().skip(1).map(|g| g[0].clone()).collect();
+    (!first.is_empty()).then(|| {
+        format!(
+            "first bring the fields of each thread together ({}), then {}",
+            order.join("; then "),
+            language.before_members(&first, line)
+        )
+    })
+}
+
+/// The members of each group, the groups by their first member. A member that several groups use
+/// counts for the first.
+fn by_group(layout: &Layout) -> Vec<Vec<String>> {
+    let mut seen = BTreeSet::new();
+    let mut found: Vec<(Group, Vec<String>)> = Vec::new();
+    for part in &layout.parts {
+        let Some(member) = part.member(layout).filter(|m| seen.insert(m.clone())) else {
+            continue;
+        };
+        let group = Group::of(part);
+        match found.iter_mut().find(|(known, _)| *known == group) {
+            Some((_, members)) => members.push(member),
+            None => found.push((group, vec![member])),
+        }
+    }
+    found.into_iter().map(|(_, members)| members).collect()
+}
+
+/// What makes the change hold for the object as a whole: what follows it must not move in, and it
+/// must start a line.
+fn afterwards(layout: &Layout) -> String {
+    let object = &layout.finding.object;
+    let in_array = layout.parts.iter().any(|p| p.path.element.is_some());
+    let end = match (in_array, layout.language) {
+        (false, _) => String::new(),
+        // An aligned member makes the size a multiple of the alignment.
+        (true, Language::C | Language::Cpp | Language::Rust) => {
+            " Each element then fills whole lines, so the next one starts a new line.".to_owned()
+        }
+        (true, _) => format!(
+            " Fill the last line of each element, too, or the next one moves in ({} bytes).",
+            layout.line_size
+        ),
+    };
+    let start = match layout.language {
+        Language::Rust | Language::Go => String::new(),
+        _ => place::allocation_too(
+            layout,
+            object
+                .size
+                .map(|s| s.saturating_add(growth(layout).unwrap_or(0))),
+        ),
+    };
+    format!("{end}{start}")
 }
 
 /// For one thread that writes beside fields that the others only read (which SHERIFF could not
@@ -112,23 +208,43 @@ fn one_writer(layout: &Layout) -> Option<Advice> {
         .map(|t| t.id)
         .filter(|&t| t != writer)
         .collect();
-    let first = layout.parts.iter().find(|p| p.written())?;
-    let name = first.declared()?;
+    // What only the writer reads may lie on either side.
+    let mut found = breaks(layout, |p| {
+        (p.written() || p.owner() != Some(writer)).then(|| p.written())
+    });
+    if layout.language == Language::Rust {
+        found = theirs_alone(layout);
+    }
+    if found.is_empty() {
+        return None;
+    }
     Some(Advice {
         fix: Fix::Separate,
         text: format!(
-            "Only {} writes {}, but each write takes the line away from {} that read {}. Move {} \
-             off the readers' line{}: {}; or group the fields that are mostly read, away from it.",
+            "Only {} writes {}, but each write takes the line away from {} that {} {}. Move {} \
+             off the readers' line{}: {}; or group the fields that are mostly read, away from it.{}",
             layout.thread(writer),
             short_list(&theirs, 4),
             counted(readers.len(), "thread"),
+            if readers.len() == 1 { "reads" } else { "read" },
             short_list(&read, 4),
             if theirs.len() == 1 { "it" } else { "them" },
             layout.origin(),
-            layout.language.before_field(leaf(name), layout.line_size),
+            layout.language.before_members(&found, layout.line_size),
+            afterwards(layout)
         ),
         grows_by: growth(layout),
     })
+}
+
+/// The members that are written.
+fn theirs_alone(layout: &Layout) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let written = layout.parts.iter().filter(|p| p.written());
+    written
+        .filter_map(|p| p.member(layout))
+        .filter(|m| seen.insert(m.clone()))
+        .collect()
 }
 
 /// For a lock on the line of the data that it guards. Whether that is right depends on how
@@ -143,26 +259,26 @@ pub(crate) fn lock_beside_data(layout: &Layout) -> Option<Vec<Advice>> {
         return None;
     }
     let name = lock.called(layout);
-    let first = layout
-        .parts
-        .iter()
-        .find(|p| !is_lock(layout, p) && p.written())?;
-    let how = first.declared().map_or_else(
-        || {
-            format!(
-                "let the data start a new line of {} bytes",
-                layout.line_size
-            )
-        },
-        |f| layout.language.before_field(leaf(f), layout.line_size),
-    );
+    let class = |p: &Part| (is_lock(layout, p) || p.written()).then(|| is_lock(layout, p));
+    let found = match layout.language {
+        Language::Rust => Vec::from_iter(lock.member(layout)),
+        _ => breaks(layout, class),
+    };
+    let how = if found.is_empty() {
+        format!(
+            "let the data start a new line of {} bytes",
+            layout.line_size
+        )
+    } else {
+        layout.language.before_members(&found, layout.line_size)
+    };
     Some(vec![Advice {
         fix: Fix::Separate,
         text: format!(
-            "{name} of `{}`{} lies on the line of {}. That is right while threads seldom wait for it: one \
+            "{name} of {}{} lies on the line of {}. That is right while threads seldom wait for it: one \
              transfer brings lock and data. Here {}: {how}, so that waiting threads do not take \
              the line from the one that holds the lock.",
-            layout.finding.object.short_name(),
+            place::called(&layout.finding.object),
             layout.origin(),
             short_list(&guarded, 4),
             waiting(layout.finding),
@@ -181,22 +297,6 @@ fn waiting(finding: &Finding) -> String {
         format!("{rate:.0}")
     };
     format!("the line changes hands {rate} times a second, so if they do wait, separate them")
-}
-
-/// The last component of a path, which is the name in the declaration.
-fn leaf(field: &str) -> &str {
-    field.rsplit('.').next().unwrap_or(field)
-}
-
-/// The first field of each group, by position.
-fn first_fields(layout: &Layout) -> Vec<String> {
-    let mut seen = BTreeSet::new();
-    layout
-        .parts
-        .iter()
-        .filter(|p| seen.insert(Group::of(p)))
-        .filter_map(|p| p.declared().map(ToOwned::to_owned))
-        .collect()
 }
 
 /// Whether the fields of each group lie together.

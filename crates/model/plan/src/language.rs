@@ -1,6 +1,7 @@
 //! The source language of the data, and how alignment is written in that language.
 
-use sunder_findings::Finding;
+use crate::words::list;
+use sunder_findings::{Finding, Language as Stated};
 
 /// A source language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,15 +12,35 @@ pub(crate) enum Language {
     Cpp,
     /// Rust.
     Rust,
-    /// No file's name tells.
+    /// Go.
+    Go,
+    /// A language whose code a runtime makes while the program runs.
+    Managed(Runtime),
+    /// Neither debug information nor a file's name tells.
     Unknown,
 }
 
+/// A runtime that makes code while a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runtime {
+    /// A Java virtual machine.
+    Java,
+    /// Node.
+    Node,
+    /// CPython.
+    Python,
+    /// .NET.
+    Dotnet,
+}
+
 impl Language {
-    /// The language of the files that declare, allocate or touch the object, the nearest to the
-    /// data first.
+    /// The language that the debug information states; else that of the files that declare,
+    /// allocate or touch the object, the nearest to the data first.
     pub(crate) fn of(finding: &Finding) -> Self {
         let object = &finding.object;
+        if let Some(stated) = object.language {
+            return Self::stated(stated);
+        }
         let declared = object.declared.iter().map(|d| d.file.as_str());
         let allocated = object
             .allocation
@@ -45,6 +66,19 @@ impl Language {
         }
     }
 
+    fn stated(language: Stated) -> Self {
+        match language {
+            Stated::C => Self::C,
+            Stated::Cpp => Self::Cpp,
+            Stated::Rust => Self::Rust,
+            Stated::Go => Self::Go,
+            Stated::Java => Self::Managed(Runtime::Java),
+            Stated::Javascript => Self::Managed(Runtime::Node),
+            Stated::Python => Self::Managed(Runtime::Python),
+            Stated::Dotnet => Self::Managed(Runtime::Dotnet),
+        }
+    }
+
     fn of_file(path: &str) -> Option<Self> {
         let (_, extension) = path.rsplit_once('.')?;
         match extension {
@@ -53,6 +87,7 @@ impl Language {
                 Some(Self::Cpp)
             }
             "rs" => Some(Self::Rust),
+            "go" => Some(Self::Go),
             _ => None,
         }
     }
@@ -77,7 +112,27 @@ impl Language {
                 interference(line)
             ),
             Self::Rust => format!("put `#[repr(align({line}))]` on `{name}`"),
-            Self::Unknown => format!("align `{name}` to {line} bytes"),
+            Self::Go => format!("put {} at the end of `{name}`", go_pad(line)),
+            Self::Managed(_) | Self::Unknown => format!("align `{name}` to {line} bytes"),
+        }
+    }
+
+    /// The text that aligns the elements of the array `array`, whose type has no name.
+    pub(crate) fn align_unnamed(self, array: &str, line: u32) -> String {
+        match self {
+            Self::C => format!(
+                "put `_Alignas({line})` on the first member of the struct in the declaration of \
+                 {array}"
+            ),
+            Self::Cpp => format!(
+                "write `struct alignas({line}) {{` in the declaration of {array}{}",
+                interference(line)
+            ),
+            Self::Go => format!(
+                "put {} at the end of the struct in the declaration of {array}",
+                go_pad(line)
+            ),
+            _ => format!("align the element's type to {line} bytes"),
         }
     }
 
@@ -95,33 +150,50 @@ impl Language {
                 "make the element `CachePadded<{name}>` (crossbeam-utils), or a struct of it \
                  with `#[repr(align({line}))]`"
             ),
-            Self::Unknown => format!("pad each `{name}` to {line} bytes"),
-        }
-    }
-
-    /// The text before a field, or in its place, that makes it start a line.
-    pub(crate) fn before_field(self, field: &str, line: u32) -> String {
-        match self {
-            Self::C => format!("put `_Alignas({line})` before `{field}`"),
-            Self::Cpp => format!("put `alignas({line})` before `{field}`"),
-            Self::Rust => format!(
-                "wrap `{field}` in `CachePadded` (crossbeam-utils) or in a struct with \
-                 `#[repr(align({line}))]`"
+            Self::Go => format!(
+                "make the element a struct of a `{name}` and {}",
+                go_pad(line)
             ),
-            Self::Unknown => format!("let `{field}` start a new line of {line} bytes"),
+            Self::Managed(_) | Self::Unknown => format!("pad each `{name}` to {line} bytes"),
         }
     }
 
-    /// The text that aligns the variable `name`.
+    /// The text before members, or in their place, that makes each start a line. The members are as
+    /// in a sentence.
+    pub(crate) fn before_members(self, members: &[String], line: u32) -> String {
+        let all = list(members);
+        match self {
+            Self::C => format!("put `_Alignas({line})` before {all}"),
+            Self::Cpp => format!("put `alignas({line})` before {all}"),
+            Self::Rust => {
+                let each = if members.len() > 1 { "each " } else { "" };
+                format!(
+                    "wrap {all} {each}in `CachePadded` (crossbeam-utils) or in a struct with \
+                     `#[repr(align({line}))]`"
+                )
+            }
+            Self::Go => format!("put {} before {all}", go_pad(line)),
+            Self::Managed(_) | Self::Unknown => match members.len() {
+                1 => format!("let {all} start a new line of {line} bytes"),
+                _ => format!("let {all} each start a new line of {line} bytes"),
+            },
+        }
+    }
+
+    /// The text that aligns a variable, which is given as in a sentence.
     pub(crate) fn align_variable(self, name: &str, line: u32) -> String {
         match self {
-            Self::C => format!("declare `{name}` with `_Alignas({line})`"),
-            Self::Cpp => format!("declare `{name}` with `alignas({line})`"),
+            Self::C => format!("declare {name} with `_Alignas({line})`"),
+            Self::Cpp => format!("declare {name} with `alignas({line})`"),
             Self::Rust => format!(
-                "wrap `{name}` in `CachePadded` (crossbeam-utils) or in a struct with \
+                "wrap {name} in `CachePadded` (crossbeam-utils) or in a struct with \
                  `#[repr(align({line}))]`"
             ),
-            Self::Unknown => format!("align `{name}` to {line} bytes"),
+            Self::Go => format!(
+                "make {name} a field of a struct that begins and ends with {}",
+                go_pad(line)
+            ),
+            Self::Managed(_) | Self::Unknown => format!("align {name} to {line} bytes"),
         }
     }
 
@@ -136,19 +208,71 @@ impl Language {
             }
             Self::Cpp => {
                 format!(
-                    "`std::aligned_alloc({line}, {size})`, or `new` of a type with `alignas({line})`"
+                    "`std::aligned_alloc({line}, {size})`, or (since C++17) `new` of a type with \
+                     `alignas({line})`"
                 )
             }
-            Self::C | Self::Unknown => format!("`aligned_alloc({line}, {size})`"),
+            Self::Go => format!(
+                "`new` of a struct that begins and ends with {}",
+                go_pad(line)
+            ),
+            Self::C | Self::Managed(_) | Self::Unknown => {
+                format!("`aligned_alloc({line}, {size})`")
+            }
         }
     }
+
+    /// How to get the names of code without debug information.
+    pub(crate) const fn to_learn_more(self) -> &'static str {
+        match self {
+            Self::Managed(Runtime::Java) => {
+                " Start the JVM with `-XX:+PreserveFramePointer -XX:+DumpPerfMapAtExit` (JDK 17 or \
+                 later), or with perf-map-agent, to learn the names of methods."
+            }
+            Self::Managed(Runtime::Node) => {
+                " Start Node with `--perf-basic-prof` to learn the names of functions."
+            }
+            Self::Managed(Runtime::Python) => {
+                " Start Python (3.12 or later) with `-X perf` to learn the names of functions."
+            }
+            Self::Managed(Runtime::Dotnet) => {
+                " Set `DOTNET_PerfMapEnabled=1` to learn the names of methods."
+            }
+            Self::Go => " Build without `-ldflags=-w` to learn the names of variables.",
+            _ => " Build with -g to learn the names of variables and source lines.",
+        }
+    }
+
+    /// The runtime's own way to take fields apart, as a sentence; empty for compiled languages.
+    pub(crate) const fn own_fix(self) -> &'static str {
+        match self {
+            Self::Managed(Runtime::Java) => {
+                " In Java, `@Contended` (`jdk.internal.vm.annotation`, with \
+                 `-XX:-RestrictContended`) does that for a field or class."
+            }
+            Self::Managed(Runtime::Node) => {
+                " JavaScript threads share a `SharedArrayBuffer` only: leave that many bytes \
+                 between the elements of different workers."
+            }
+            Self::Managed(Runtime::Dotnet) => {
+                " In .NET, `[StructLayout(LayoutKind.Explicit)]` with `[FieldOffset]` does that \
+                 for the fields of a struct."
+            }
+            _ => "",
+        }
+    }
+}
+
+/// Padding as Go has it: the package's type has the size of the processor's lines.
+fn go_pad(line: u32) -> String {
+    format!("`_ cpu.CacheLinePad` (golang.org/x/sys/cpu; or `_ [{line}]byte`)")
 }
 
 /// The standard library's constant for the line size, for 64 bytes: that is its value with gcc
 /// and clang.
 fn interference(line: u32) -> &'static str {
     if line == 64 {
-        " (or `std::hardware_destructive_interference_size` for the number)"
+        " (since C++17, `std::hardware_destructive_interference_size` for the number)"
     } else {
         ""
     }
@@ -163,7 +287,17 @@ fn bare(name: &str) -> &str {
 /// Whether `name` is a type that the user can't put an alignment on: a number, a pointer, or a
 /// library's type.
 pub(crate) fn is_foreign_type(name: &str) -> bool {
-    const NUMBERS: [&str; 30] = [
+    const NUMBERS: [&str; 40] = [
+        "uint",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uintptr",
         "char",
         "short",
         "int",
@@ -195,7 +329,8 @@ pub(crate) fn is_foreign_type(name: &str) -> bool {
         "ptrdiff_t",
         "time_t",
     ];
-    const LIBRARIES: [&str; 13] = [
+    const LIBRARIES: [&str; 14] = [
+        "sync/",
         "std::",
         "core::",
         "alloc::",
@@ -213,6 +348,7 @@ pub(crate) fn is_foreign_type(name: &str) -> bool {
     let name = name.trim();
     let first = name.split([' ', '<']).next().unwrap_or(name);
     name.ends_with('*')
+        || name.starts_with('*')
         || name.starts_with('&')
         || name.starts_with("_Atomic")
         || name.starts_with("volatile ")
@@ -262,6 +398,7 @@ mod tests {
             ("b.cc", Some(Language::Cpp)),
             ("b.C", Some(Language::Cpp)),
             ("src/lib.rs", Some(Language::Rust)),
+            ("main.go", Some(Language::Go)),
             ("x.h", None),
             ("Makefile", None),
         ] {

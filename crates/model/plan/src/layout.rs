@@ -12,6 +12,9 @@ const OWNER_SHARE: f64 = 0.9;
 /// the same reason.
 const RARE_WRITES: f64 = 0.02;
 
+/// One access in so many is not worth a word.
+const FEW: u64 = 50;
+
 /// A finding on a machine with lines of a given size.
 pub(crate) struct Layout<'a> {
     pub(crate) finding: &'a Finding,
@@ -93,6 +96,19 @@ impl<'a> Layout<'a> {
             })
             .collect();
         parts.sort_by_key(|p| p.position);
+        // Bytes beside the object that hardly anybody touched are another object's, which naming
+        // did not think worth a name here.
+        let all: u64 = parts
+            .iter()
+            .map(|p| p.word.accesses())
+            .fold(0, u64::saturating_add);
+        let inside = |p: &Part| match finding.object.size {
+            Some(size) if finding.neighbour.is_none() => {
+                u64::try_from(p.position).is_ok_and(|at| at < size)
+            }
+            _ => true,
+        };
+        parts.retain(|p| inside(p) || p.word.accesses().saturating_mul(FEW) >= all);
         Self {
             finding,
             line_size,
@@ -301,14 +317,50 @@ impl Part<'_> {
         declared.then_some(field)
     }
 
+    /// The member that holds it, as a person would look for it in the declaration: `` `hits` ``, or
+    /// ``field 0 of `Pair` `` for members without names. What a library hides in its types belongs
+    /// to the member of that type. `None` as for [`Part::declared`].
+    pub(crate) fn member(&self, layout: &Layout) -> Option<String> {
+        let object = &layout.finding.object;
+        let path = member_path(self.declared()?);
+        if path.is_empty() {
+            return Some(crate::place::called(object));
+        }
+        let (holder, leaf) = path.rsplit_once('.').unwrap_or(("", path));
+        if !leaf.bytes().all(|b| b.is_ascii_digit()) {
+            return Some(format!("`{leaf}`"));
+        }
+        // The holder is the variable itself, or an element of it.
+        let of = match object.type_name.as_deref() {
+            Some(of) if !holder.contains('.') => array_type(of).map_or(of, |(of, _)| of),
+            _ => holder,
+        };
+        Some(format!("field {leaf} of `{of}`"))
+    }
+
     /// The field in backquotes, or its bytes. The field of a block that is one scalar has no
     /// name.
     pub(crate) fn called(&self, layout: &Layout) -> String {
         match self.word.field.as_deref() {
+            // What a library hides in the object itself.
+            Some(inside) if inside.starts_with('(') => format!(
+                "the {} of {}",
+                inside.trim_matches(['(', ')']),
+                crate::place::called(&layout.finding.object)
+            ),
             Some(field) if !field.is_empty() && !field.starts_with('+') => format!("`{field}`"),
             _ => self.bytes(layout),
         }
     }
+}
+
+/// The path to a member without what a library hides in it and without the indices behind it.
+fn member_path(field: &str) -> &str {
+    let mut path = field.split(" (").next().unwrap_or(field);
+    while let Some(open) = path.rfind('[').filter(|_| path.ends_with(']')) {
+        path = &path[..open];
+    }
+    if path.starts_with('(') { "" } else { path }
 }
 
 /// Element type and count of an array type in C, C++ or Rust notation.
@@ -319,9 +371,17 @@ pub(crate) fn array_type(name: &str) -> Option<(&str, Option<u64>)> {
             .parse()
             .ok()
     };
-    if let Some(inner) = name.strip_prefix('[') {
-        let (of, count) = inner.strip_suffix(']')?.rsplit_once(';')?;
+    if let Some((of, count)) = name
+        .strip_prefix('[')
+        .and_then(|inner| inner.strip_suffix(']')?.rsplit_once(';'))
+    {
         return Some((of.trim(), number(count)));
+    }
+    // Go.
+    if let Some((count, of)) = name.strip_prefix('[').and_then(|r| r.split_once(']'))
+        && !of.is_empty()
+    {
+        return (!of.starts_with('[')).then(|| (of, number(count)));
     }
     for prefix in ["std::array<", "std::__1::array<"] {
         if let Some(inner) = name.strip_prefix(prefix) {
@@ -384,7 +444,21 @@ mod tests {
     }
 
     #[test]
-    fn array_types_of_three_languages() {
+    fn a_member_is_what_a_declaration_has() {
+        for (field, path) in [
+            ("ring.head", "ring.head"),
+            ("s.hist[3]", "s.hist"),
+            ("s.total (poison flag)", "s.total"),
+            ("LOCKS[1] (poison flag)", "LOCKS"),
+            ("(poison flag)", ""),
+            ("[3]", ""),
+        ] {
+            assert_eq!(member_path(field), path, "{field}");
+        }
+    }
+
+    #[test]
+    fn array_types_of_four_languages() {
         assert_eq!(array_type("counter[8]"), Some(("counter", Some(8))));
         assert_eq!(array_type("struct a [2]"), Some(("struct a", Some(2))));
         assert_eq!(array_type("[Slot; 2]"), Some(("Slot", Some(2))));
@@ -399,5 +473,8 @@ mod tests {
         assert_eq!(array_type("Vec<AtomicU64>"), Some(("AtomicU64", None)));
         assert_eq!(array_type("int[4][8]"), None);
         assert_eq!(array_type("queue"), None);
+        assert_eq!(array_type("[8]main.stats"), Some(("main.stats", Some(8))));
+        assert_eq!(array_type("[]main.stats"), Some(("main.stats", None)));
+        assert_eq!(array_type("[2][3]int"), None);
     }
 }

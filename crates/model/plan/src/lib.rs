@@ -7,16 +7,20 @@
 #![forbid(unsafe_code)]
 
 mod array;
+mod breaks;
 mod fields;
 mod foreign;
 pub mod gain;
+mod hoist;
 mod isolate;
 mod language;
 mod layout;
 mod pages;
 mod pair;
+mod place;
 pub mod progress;
 pub mod remap;
+mod slices;
 mod truly_shared;
 mod words;
 
@@ -46,6 +50,9 @@ pub fn advise(finding: &Finding, line_size: u32) -> Vec<Advice> {
 
 /// Advice that brings data of different threads onto different lines.
 fn take_apart(layout: &Layout) -> Vec<Advice> {
+    if layout.finding.neighbour.is_none() && place::is_bare_stack(&layout.finding.object) {
+        return vec![unnamed(layout)];
+    }
     pair::advise(layout)
         .or_else(|| array::advise(layout))
         .or_else(|| fields::advise(layout))
@@ -55,6 +62,13 @@ fn take_apart(layout: &Layout) -> Vec<Advice> {
 fn mixed(layout: &Layout) -> Vec<Advice> {
     let share = (layout.finding.false_share.clamp(0.0, 1.0) * 100.0).round();
     let mut all = fields::lock_beside_data(layout).unwrap_or_else(|| take_apart(layout));
+    // What rounds to nothing needs no advice.
+    if share >= 100.0 {
+        return all;
+    }
+    if share <= 0.0 {
+        return truly_shared::advise(layout);
+    }
     if let Some(first) = all.first_mut() {
         first.text = format!(
             "{share:.0} % of the interleavings are false sharing. {}",
@@ -95,7 +109,7 @@ fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
             format!(
                 "It costs nothing as long as {} starts where it does now, which nothing \
                  guarantees: if it started at byte {offset} of a line, threads would share lines.",
-                words::quoted(finding.object.short_name())
+                place::called(&finding.object)
             ),
         ),
         _ => (line_size, "It costs nothing here.".to_owned()),
@@ -119,6 +133,33 @@ fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
 /// Advice for memory without names: which threads use which bytes, and how to learn more.
 fn unnamed(layout: &Layout) -> Advice {
     let line = layout.line_size;
+    let object = &layout.finding.object;
+    // A runtime's code has names and no files.
+    let sites = &layout.finding.sites;
+    let bare = |name: &str| name.starts_with("0x") || name.contains("+0x");
+    let learn = match sites.iter().all(|s| s.file.is_none() && bare(&s.function)) {
+        true => layout.language.to_learn_more(),
+        false => "",
+    };
+    if place::is_bare_stack(object) {
+        let who: Vec<String> = layout
+            .finding
+            .threads()
+            .iter()
+            .map(|t| layout.thread(t.id))
+            .collect();
+        let text = format!(
+            "{} use bytes of one line on {}: {}.{learn}",
+            words::short_list(&who, 4),
+            place::called(object),
+            place::off_the_stack(layout, object)
+        );
+        return Advice {
+            fix: Fix::Separate,
+            text: words::capital(&text),
+            grows_by: None,
+        };
+    }
     // If only one word is written, the bytes of its readers are shown too.
     let all = layout.parts.iter().filter(|p| p.written()).count() < 2;
     let mut places: Vec<String> = layout
@@ -130,7 +171,13 @@ fn unnamed(layout: &Layout) -> Advice {
             let who = p
                 .owner()
                 .map_or_else(|| "several threads".to_owned(), |t| layout.thread(t));
-            format!("{} ({who})", p.bytes(layout))
+            // Several words may be of one field.
+            let alike = |o: &&layout::Part| o.word.field == p.word.field;
+            let what = match layout.parts.iter().filter(alike).count() {
+                1 => p.called(layout),
+                _ => p.bytes(layout),
+            };
+            format!("{what} ({who})")
         })
         .collect();
     if places.is_empty() {
@@ -140,16 +187,12 @@ fn unnamed(layout: &Layout) -> Advice {
         .busiest_site()
         .map(|s| format!(" The busiest code is {s}."))
         .unwrap_or_default();
-    let learn = if layout.finding.sites.iter().all(|s| s.file.is_none()) {
-        " Build with -g to learn the names of variables and source lines."
-    } else {
-        ""
-    };
     Advice {
         fix: Fix::Separate,
         text: format!(
-            "Keep {} at least {line} bytes apart, each on lines of its own.{code}{learn}",
-            words::list(&places)
+            "Keep {} at least {line} bytes apart, each on lines of its own.{}{code}{learn}",
+            words::list(&places),
+            layout.language.own_fix(),
         ),
         grows_by: None,
     }

@@ -1,8 +1,9 @@
 //! Advice for two objects on one line.
 
 use crate::layout::Layout;
-use crate::words::quoted;
-use sunder_findings::{Advice, Fix, Object, ObjectKind, file_name};
+use crate::place;
+use crate::words::{capital, quoted};
+use sunder_findings::{Advice, Fix, LatentOn, Object, ObjectKind, file_name};
 
 /// Advice for two neighbours; `None` if the finding has only one object.
 pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
@@ -51,10 +52,12 @@ fn allocate(layout: &Layout, first: &Object, second: &Object) -> Advice {
     let how = layout.language.allocate(line, rounded);
     let (one, two) = (at(first), at(second));
     let text = if !one.is_empty() && one == two {
+        // One line of source may have several calls, each with a block of its own.
+        let (a, b) = (called(first), called(second));
+        let what = if a == b { a } else { format!("{a} and {b}") };
         format!(
-            "Blocks that are allocated at {one} for different threads ({}) come to lie on one \
-             line. Allocate them there with {how}, each in lines of its own.",
-            called(first)
+            "Blocks that are allocated at {one} for different threads ({what}) come to lie on \
+             one line. Allocate them there with {how}, each in lines of its own.",
         )
     } else {
         let place = |p: &str| {
@@ -101,7 +104,6 @@ fn pools(layout: &Layout, first: &Object, second: &Object) -> Advice {
 
 /// Advice if at least one of the two is a variable.
 fn align(layout: &Layout, first: &Object, second: &Object) -> Advice {
-    let line = layout.line_size;
     let each = |object: &Object| {
         let place = at(object);
         let place = if place.is_empty() {
@@ -109,30 +111,23 @@ fn align(layout: &Layout, first: &Object, second: &Object) -> Advice {
         } else {
             format!(" ({place})")
         };
-        match object.kind {
-            ObjectKind::Heap => format!(
-                "allocate {}{place} with {}",
-                quoted(object.short_name()),
-                layout
-                    .language
-                    .allocate(line, object.size.map(|s| layout.whole_lines(s)))
-            ),
-            _ => format!(
-                "{}{place}",
-                layout.language.align_variable(object.short_name(), line)
-            ),
-        }
+        place::start_on_a_line(layout, object, &place).1
     };
+    let lie = match layout.finding.latent_on {
+        Some(LatentOn::LineSize(_)) => "would be neighbours on one such line",
+        _ => "are neighbours on one line",
+    };
+    let text = format!(
+        "{} and {} {lie}, and different threads use them: {}, and {}. Both must also fill their \
+         last line, or what comes next moves in.",
+        place::called(first),
+        place::called(second),
+        each(first),
+        each(second)
+    );
     Advice {
         fix: Fix::Align,
-        text: format!(
-            "{} and {} are neighbours on one line, and different threads use them: {}, and {}. Both \
-             must also fill their last line, or what comes next moves in.",
-            quoted(first.short_name()),
-            quoted(second.short_name()),
-            each(first),
-            each(second)
-        ),
+        text: capital(&text),
         grows_by: growth(layout, first, second),
     }
 }

@@ -38,6 +38,16 @@ pub(crate) fn advise(layout: &Layout) -> Vec<Advice> {
             "Take the lock less often: shard it with its data, do more under one hold, or hold \
              it for less time",
         ),
+        Pattern::Barrier => (
+            Fix::ShareLess,
+            "It is where threads wait for each other, so all must see it: wait less often, with \
+             more work between two waits, or wait in groups",
+        ),
+        Pattern::References => (
+            Fix::ShareLess,
+            "It counts the owners of an object: hand on references or borrow instead of copying \
+             the counted pointer, or give each thread one copy that it keeps",
+        ),
         Pattern::Counter => (
             Fix::PerThread,
             "Count in a variable per thread, each on a line of its own, and add them up when \
@@ -67,6 +77,8 @@ pub(crate) fn advise(layout: &Layout) -> Vec<Advice> {
 
 enum Pattern {
     Lock,
+    Barrier,
+    References,
     Counter,
     Flag,
     Other,
@@ -84,6 +96,10 @@ impl Pattern {
         });
         if shared.iter().any(|p| is_lock(layout, p)) {
             Self::Lock
+        } else if is_barrier(layout) {
+            Self::Barrier
+        } else if shared.iter().any(|p| counts_owners(p)) {
+            Self::References
         } else if writers.len() == 1 {
             Self::Flag
         } else if updates > rest {
@@ -123,6 +139,27 @@ pub(crate) fn is_lock(layout: &Layout, part: &Part) -> bool {
             .chain(of_object)
             .chain(functions)
             .any(names_a_lock)
+}
+
+/// Whether the bytes look like a barrier's, by the object's name and type or all functions that
+/// touch it. As for locks, no type tells in C.
+fn is_barrier(layout: &Layout) -> bool {
+    let object = &layout.finding.object;
+    let names = |name: &str| name.to_lowercase().contains("barrier");
+    let sites = &layout.finding.sites;
+    [object.name.as_deref(), object.type_name.as_deref()]
+        .into_iter()
+        .flatten()
+        .any(names)
+        || !sites.is_empty() && sites.iter().all(|s| names(&s.function))
+}
+
+/// Whether the word is a count of owners, as naming calls it.
+fn counts_owners(part: &Part) -> bool {
+    let field = part.word.field.as_deref().unwrap_or_default();
+    ["(use count)", "(weak count)", "(strong count)"]
+        .iter()
+        .any(|count| field.ends_with(count))
 }
 
 /// Whether the function is one of the C library's that acquire or release a lock.

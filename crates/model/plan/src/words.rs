@@ -20,6 +20,14 @@ pub(crate) fn short_list(items: &[String], most: usize) -> String {
     list(&named)
 }
 
+/// The text with a capital at its start.
+pub(crate) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().collect::<String>() + letters.as_str()
+    })
+}
+
 /// A name in backquotes.
 pub(crate) fn quoted(name: &str) -> String {
     format!("`{name}`")

@@ -1,0 +1,254 @@
+//! Advice that a person can follow to the letter: it names what has a declaration, it breaks lines
+//! wherever bytes of another thread follow, and it speaks the program's language.
+
+use super::*;
+
+#[test]
+fn a_break_follows_the_last_member_of_the_other_thread() {
+    // Readers on both sides of what one thread writes.
+    let mut finding = global(
+        "state",
+        "struct state",
+        24,
+        "state.c",
+        vec![
+            word(0, 8, "state.limit", &[(2, 90, 0, 0, 0), (3, 90, 0, 0, 0)]),
+            word(8, 8, "state.ticks", &[(1, 0, 90, 0, 0)]),
+            word(16, 8, "state.rate", &[(2, 90, 0, 0, 0), (3, 90, 0, 0, 0)]),
+        ],
+    );
+    assert_says(
+        &advise(&finding, 64)[0],
+        &["put `_Alignas(64)` before `ticks` and `rate`"],
+    );
+    // What is written comes first: a break before it would change nothing.
+    finding.lines[0].words.remove(0);
+    let all = advise(&finding, 64);
+    assert_says(&all[0], &["put `_Alignas(64)` before `rate`"]);
+    assert!(!all[0].text.contains("before `ticks`"), "{}", all[0].text);
+}
+
+#[test]
+fn fields_of_one_thread_stay_together_though_another_read_one_once() {
+    let finding = global(
+        "s",
+        "struct s",
+        24,
+        "s.c",
+        vec![
+            word(0, 8, "s.a", &[(1, 0, 90, 0, 0)]),
+            word(8, 8, "s.b", &[(1, 0, 8, 0, 0), (9, 1, 0, 0, 0)]),
+            word(16, 8, "s.c", &[(2, 0, 90, 0, 0)]),
+        ],
+    );
+    let all = advise(&finding, 64);
+    assert_says(&all[0], &["`s.a` and `s.b` (thread 1", "before `c`"]);
+    assert!(!all[0].text.contains("several threads"), "{}", all[0].text);
+}
+
+#[test]
+fn what_one_thread_writes_and_others_read_is_said_so() {
+    let finding = global(
+        "s",
+        "struct s",
+        16,
+        "s.c",
+        vec![
+            word(0, 8, "s.a", &[(1, 0, 90, 0, 0)]),
+            word(8, 8, "s.b", &[(2, 0, 90, 0, 0), (1, 50, 0, 0, 0)]),
+        ],
+    );
+    let mut mixed = finding;
+    mixed.sharing = Sharing::Mixed;
+    let text = &advise(&mixed, 64)[0].text;
+    assert!(
+        text.contains("`s.b` (written by thread 2 (worker), read by others)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn bytes_of_another_object_are_no_fields_of_this_one() {
+    let finding = global(
+        "s",
+        "struct s",
+        16,
+        "s.c",
+        vec![
+            word(0, 8, "s.a", &[(1, 0, 440, 0, 0)]),
+            word(8, 8, "s.b", &[(2, 0, 438, 0, 0)]),
+            word(32, 8, "", &[(3, 0, 2, 0, 0)]),
+        ],
+    );
+    let text = &advise(&finding, 64)[0].text;
+    assert!(!text.contains("32"), "{text}");
+    assert!(text.contains("before `b`"), "{text}");
+}
+
+#[test]
+fn a_bit_of_a_vector_is_not_padded() {
+    let words = vec![
+        word(0, 8, "[0]", &[(1, 0, 0, 90, 0)]),
+        word(16, 8, "[2]", &[(2, 0, 0, 90, 0)]),
+    ];
+    let mut finding = global("seen", "unsigned long[4]", 32, "a.cpp", words);
+    finding.object.kind = ObjectKind::Heap;
+    finding.object.declared = None;
+    finding.object.allocation = vec![
+        frame("operator new(unsigned long)", "", 0),
+        frame(
+            "std::_Bvector_base<std::allocator<bool>>::_M_allocate",
+            "/usr/include/c++/12/bits/stl_bvector.h",
+            680,
+        ),
+        frame("main", "a.cpp", 4),
+    ];
+    let all = advise(&finding, 64);
+    assert_eq!(fixes(&all), [Fix::Separate]);
+    assert_says(
+        &all[0],
+        &["`seen`", "std::vector<char>", "each thread a vector"],
+    );
+    assert!(!all[0].text.contains("Padded"), "{}", all[0].text);
+}
+
+#[test]
+fn parts_of_a_large_array_are_kept_apart_and_not_each_element() {
+    // The line where two slices of 1024 longs meet.
+    let words = vec![
+        word(0, 8, "sums[511]", &[(1, 0, 0, 90, 0)]),
+        word(8, 8, "sums[512]", &[(2, 0, 0, 90, 0)]),
+    ];
+    let all = advise(&global("sums", "long[1024]", 8192, "a.c", words), 64);
+    assert_eq!(fixes(&all), [Fix::Separate]);
+    assert_says(&all[0], &["leave 8 elements unused (64 bytes)"]);
+    assert_eq!(all[0].grows_by, Some(64));
+}
+
+#[test]
+fn nobody_is_told_to_align_what_has_no_declaration() {
+    let mut finding = examples::no_debug_info();
+    finding.object = Object {
+        kind: ObjectKind::Stack,
+        name: Some("stack of thread 25732".into()),
+        thread: Some(Thread {
+            id: 25732,
+            name: None,
+        }),
+        ..Object::default()
+    };
+    let text = advise(&finding, 64)[0].text.clone();
+    assert!(
+        text.contains("move what the threads share out of the frame"),
+        "{text}"
+    );
+    assert!(text.contains("the stack of thread 25732"), "{text}");
+    finding.neighbour = examples::heap_pair().neighbour;
+    let text = advise(&finding, 64)[0].text.clone();
+    assert!(!text.contains("declare `stack"), "{text}");
+    assert!(
+        text.contains("move what the threads share out of the frame"),
+        "{text}"
+    );
+}
+
+#[test]
+fn members_without_names_are_called_by_what_holds_them() {
+    let words = |first: &str, second: &str| {
+        vec![
+            word(0, 8, first, &[(1, 0, 0, 9, 9)]),
+            word(8, 8, second, &[(2, 0, 0, 9, 9)]),
+        ]
+    };
+    let pair = global("PAIR", "Pair", 16, "a.rs", words("PAIR.0", "PAIR.1"));
+    assert_says(
+        &advise(&pair, 64)[0],
+        &["wrap field 1 of `Pair` in `CachePadded`"],
+    );
+    let inner = words("s.seen", "s.total (poison flag)");
+    let shared = global("s", "Shared", 16, "a.rs", inner);
+    assert_says(&advise(&shared, 64)[0], &["wrap `total` in `CachePadded`"]);
+}
+
+#[test]
+fn a_function_without_a_loop_keeps_no_sums() {
+    let mut finding = global(
+        "sums",
+        "long[2]",
+        16,
+        "a.c",
+        vec![
+            word(0, 8, "sums[0]", &[(1, 5, 0, 90, 0)]),
+            word(8, 8, "sums[1]", &[(2, 5, 0, 90, 0)]),
+        ],
+    );
+    let at = ("a.c", 20);
+    let add = site("add", at, AccessKind::Update, &[1, 2], 180, &["sums[]"], "");
+    finding.sites = vec![add];
+    finding.sites[0].in_loop = Some(false);
+    assert_eq!(fixes(&advise(&finding, 64)), [Fix::Align]);
+    finding.sites[0].in_loop = Some(true);
+    assert_says(&advise(&finding, 64)[1], &["once after the loop"]);
+    finding.sites[0].in_loop = None;
+    assert!(!advise(&finding, 64)[1].text.contains("loop"));
+}
+
+#[test]
+fn a_barrier_and_a_count_of_owners_are_not_counted_per_thread() {
+    let shared = |name: &str, field: &str| {
+        let users = [(1, 0, 0, 90, 90), (2, 0, 0, 90, 90)];
+        let mut finding = global(name, "long", 8, "a.cpp", vec![word(0, 8, field, &users)]);
+        finding.sharing = Sharing::True;
+        advise(&finding, 64)[0].clone()
+    };
+    assert_says(&shared("barrier", "barrier.arrived"), &["wait less often"]);
+    assert_says(
+        &shared("p", "p (use count)"),
+        &["instead of copying the counted pointer"],
+    );
+    assert_eq!(shared("hits", "hits").fix, Fix::PerThread);
+}
+
+#[test]
+fn go_pads_with_its_own_type() {
+    let words = vec![
+        word(0, 8, "main.counters[0].hits", &[(1, 0, 0, 9, 0)]),
+        word(16, 8, "main.counters[1].hits", &[(2, 0, 0, 9, 0)]),
+    ];
+    let mut finding = global("main.counters", "[4]main.stats", 64, "main.go", words);
+    finding.object.language = Some(Language::Go);
+    let all = advise(&finding, 64);
+    assert_says(
+        &all[0],
+        &["`_ cpu.CacheLinePad`", "at the end of `main.stats`"],
+    );
+}
+
+#[test]
+fn the_stated_language_counts_more_than_a_file_name() {
+    let words = vec![
+        word(0, 8, "s.a", &[(1, 0, 90, 0, 0)]),
+        word(8, 8, "s.b", &[(2, 0, 90, 0, 0)]),
+    ];
+    let mut finding = global("s", "s", 16, "s.c", words);
+    finding.object.language = Some(Language::Cpp);
+    assert_says(&advise(&finding, 64)[0], &["put `alignas(64)` before `b`"]);
+}
+
+#[test]
+fn code_of_a_runtime_is_named_by_how_it_is_started() {
+    for (language, how) in [
+        (Language::Java, "-XX:+DumpPerfMapAtExit"),
+        (Language::Javascript, "--perf-basic-prof"),
+        (Language::Python, "-X perf"),
+        (Language::Dotnet, "DOTNET_PerfMapEnabled=1"),
+    ] {
+        let mut finding = examples::no_debug_info();
+        finding.object.language = Some(language);
+        let text = &advise(&finding, 64)[0].text;
+        assert!(
+            text.contains(how) && !text.contains("Build with -g"),
+            "{text}"
+        );
+    }
+}
