@@ -294,7 +294,7 @@ fn seen_through(
         let phase = typed
             .offset_in_type
             .map(|within| (offset % stride + stride - within % stride) % stride);
-        let whole = object.kind == ObjectKind::Heap;
+        let whole = is_block(object);
         let phase = match (phase, whole) {
             (Some(phase), _) => phase,
             (None, true) => 0,
@@ -332,6 +332,12 @@ fn seen_through(
         .map(|(_, _, seen)| seen)
 }
 
+/// Whether `object` is a block of a heap that was recorded. Of another heap (a static program's, an
+/// attached process's) the start of the block is not known.
+fn is_block(object: &ObjectName) -> bool {
+    object.kind == ObjectKind::Heap && object.size.is_some()
+}
+
 /// Whether a pointer's name says something about the object. Every method has a `this`, and
 /// libraries name parameters for their own purposes.
 fn says_something(variable: &str) -> bool {
@@ -348,7 +354,7 @@ fn field(
     let Some(seen) = seen else {
         return process.names.field_at(object, offset);
     };
-    if object.kind == ObjectKind::Heap {
+    if is_block(object) {
         let size = object.size.unwrap_or(seen.size);
         return process.names.field_path(seen.handle, size, offset);
     }

@@ -66,8 +66,9 @@ pub fn show_object(
         blocks: None,
         module: name.module.clone(),
         language: language.and_then(show_language),
-        // Beside a number's type, even a local variable's name says more.
-        name_is_local: name.name_is_local && own_record,
+        // Beside a number's type, even a local variable's name says more. A name that only the
+        // accesses tell is that of the pointer they go through.
+        name_is_local: (name.name_is_local || name.name.is_none()) && own_record,
     }
 }
 
