@@ -1,5 +1,6 @@
 //! Advice for arrays of which each thread uses elements, or a slice, of its own.
 
+use crate::called::called;
 use crate::hoist;
 use crate::language::is_foreign_type;
 use crate::layout::{Layout, array_type};
@@ -53,7 +54,7 @@ fn bit_vector(layout: &Layout) -> Advice {
              threads write bits of one line (of one byte, that is even a data race): give each \
              thread a vector of its own and join them at the end, or use a `std::vector<char>` \
              in which the parts of different threads are {line} bytes apart.",
-            place::called(&layout.finding.object),
+            called(&layout.finding.object),
             layout.origin(),
         ),
         grows_by: None,

@@ -1,6 +1,7 @@
 //! Advice for fields of one object that different threads use.
 
 use crate::breaks::breaks;
+use crate::called::called;
 use crate::language::Language;
 use crate::layout::{Layout, Part};
 use crate::place;
@@ -56,9 +57,40 @@ pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
     if !named || groups.len() < 2 {
         return None;
     }
+    if let Some(own) = neighbouring_elements(layout) {
+        return Some(vec![own]);
+    }
     lock_beside_data(layout)
         .or_else(|| one_writer(layout).map(|a| vec![a]))
         .or_else(|| Some(vec![separate(layout, &groups)]))
+}
+
+/// Advice for one field of several objects of a type, which lie side by side in memory whose blocks
+/// are not known, so that no element has a number.
+fn neighbouring_elements(layout: &Layout) -> Option<Advice> {
+    let object = &layout.finding.object;
+    let of = object.type_name.as_deref()?;
+    let of = of
+        .trim_start_matches("volatile ")
+        .trim_start_matches("const ");
+    let size = object.element_size?;
+    let apart = |a: &Part, b: &Part| {
+        let same = a.word.field == b.word.field && a.declared().is_some_and(|f| !f.is_empty());
+        same && b.position.abs_diff(a.position).is_multiple_of(size) && Group::of(a) != Group::of(b)
+    };
+    let parts = || layout.parts.iter().filter(|p| p.path.element.is_none());
+    let found = parts().any(|a| parts().any(|b| b.position > a.position && apart(a, b)));
+    found.then(|| Advice {
+        fix: Fix::Align,
+        text: format!(
+            "Different threads use neighbouring objects of type `{of}` ({size} bytes each). Give \
+             each lines of its own: {}, and see to it that they are allocated at multiples of {} \
+             bytes.",
+            layout.language.align_type(of, layout.line_size),
+            layout.line_size
+        ),
+        grows_by: None,
+    })
 }
 
 /// The names of the fields that `pick` selects, by position.
@@ -93,7 +125,7 @@ fn separate(layout: &Layout, groups: &BTreeSet<Group>) -> Advice {
         fix: Fix::Separate,
         text: format!(
             "Different threads use fields of {}{}: {}. Put them on different lines{}.{}",
-            place::called(&layout.finding.object),
+            called(&layout.finding.object),
             layout.origin(),
             short_list(&described, 6),
             apart(layout)
@@ -278,7 +310,7 @@ pub(crate) fn lock_beside_data(layout: &Layout) -> Option<Vec<Advice>> {
             "{name} of {}{} lies on the line of {}. That is right while threads seldom wait for it: one \
              transfer brings lock and data. Here {}: {how}, so that waiting threads do not take \
              the line from the one that holds the lock.",
-            place::called(&layout.finding.object),
+            called(&layout.finding.object),
             layout.origin(),
             short_list(&guarded, 4),
             waiting(layout.finding),

@@ -1,9 +1,10 @@
 //! A finding prepared for advice: its words by position in the object, each with the thread
 //! that owns it, with elements of arrays distinguished from fields.
 
+use crate::called::called;
 use crate::language::Language;
 use std::collections::{BTreeMap, BTreeSet};
-use sunder_findings::{Finding, Sharing, Word, file_name};
+use sunder_findings::{Finding, Sharing, Word, file_name, normalized_field};
 
 /// The share of a word's accesses that makes a thread its owner. Below 1 because the main
 /// thread usually initialises what workers use later.
@@ -324,9 +325,22 @@ impl Part<'_> {
         let object = &layout.finding.object;
         let path = member_path(self.declared()?);
         if path.is_empty() {
-            return Some(crate::place::called(object));
+            return Some(called(object));
         }
         let (holder, leaf) = path.rsplit_once('.').unwrap_or(("", path));
+        // A generic type's inner member has one name wherever the type is used.
+        let own = normalized_field(path);
+        let paths = layout.parts.iter().filter_map(Part::declared);
+        let paths = paths.map(|p| normalized_field(member_path(p)));
+        let mut alike = paths.filter(|p| *p != own && p.rsplit('.').next() == Some(leaf));
+        if let (Some(other), Some(within)) = (alike.next(), own.split_once('.').map(|o| o.1)) {
+            let first = |path: &str| path.split('.').next().map(str::to_owned);
+            let others = other.split_once('.').and_then(|o| first(o.1));
+            return match first(within) {
+                Some(outer) if Some(&outer) != others.as_ref() => Some(format!("`{outer}`")),
+                _ => Some(format!("`{within}`")),
+            };
+        }
         if !leaf.bytes().all(|b| b.is_ascii_digit()) {
             return Some(format!("`{leaf}`"));
         }
@@ -346,7 +360,7 @@ impl Part<'_> {
             Some(inside) if inside.starts_with('(') => format!(
                 "the {} of {}",
                 inside.trim_matches(['(', ')']),
-                crate::place::called(&layout.finding.object)
+                called(&layout.finding.object)
             ),
             Some(field) if !field.is_empty() && !field.starts_with('+') => format!("`{field}`"),
             _ => self.bytes(layout),

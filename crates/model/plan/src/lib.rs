@@ -8,6 +8,7 @@
 
 mod array;
 mod breaks;
+mod called;
 mod fields;
 mod foreign;
 pub mod gain;
@@ -24,6 +25,7 @@ mod slices;
 mod truly_shared;
 mod words;
 
+use called::{called, is_bare_stack};
 pub use isolate::{Isolation, cannot_be_isolated, isolation};
 use layout::Layout;
 use sunder_findings::{Advice, Finding, Fix, LatentOn, Sharing};
@@ -50,7 +52,7 @@ pub fn advise(finding: &Finding, line_size: u32) -> Vec<Advice> {
 
 /// Advice that brings data of different threads onto different lines.
 fn take_apart(layout: &Layout) -> Vec<Advice> {
-    if layout.finding.neighbour.is_none() && place::is_bare_stack(&layout.finding.object) {
+    if layout.finding.neighbour.is_none() && is_bare_stack(&layout.finding.object) {
         return vec![unnamed(layout)];
     }
     pair::advise(layout)
@@ -109,7 +111,7 @@ fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
             format!(
                 "It costs nothing as long as {} starts where it does now, which nothing \
                  guarantees: if it started at byte {offset} of a line, threads would share lines.",
-                place::called(&finding.object)
+                called(&finding.object)
             ),
         ),
         _ => (line_size, "It costs nothing here.".to_owned()),
@@ -141,7 +143,7 @@ fn unnamed(layout: &Layout) -> Advice {
         true => layout.language.to_learn_more(),
         false => "",
     };
-    if place::is_bare_stack(object) {
+    if is_bare_stack(object) {
         let who: Vec<String> = layout
             .finding
             .threads()
@@ -151,7 +153,7 @@ fn unnamed(layout: &Layout) -> Advice {
         let text = format!(
             "{} use bytes of one line on {}: {}.{learn}",
             words::short_list(&who, 4),
-            place::called(object),
+            called(object),
             place::off_the_stack(layout, object)
         );
         return Advice {

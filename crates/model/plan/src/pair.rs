@@ -1,5 +1,6 @@
 //! Advice for two objects on one line.
 
+use crate::called::called;
 use crate::layout::Layout;
 use crate::place;
 use crate::words::{capital, quoted};
@@ -35,7 +36,7 @@ fn at(object: &Object) -> String {
     })
 }
 
-fn called(object: &Object) -> String {
+fn block(object: &Object) -> String {
     let size = object
         .size
         .map(|s| format!(" of {s} bytes"))
@@ -53,7 +54,7 @@ fn allocate(layout: &Layout, first: &Object, second: &Object) -> Advice {
     let (one, two) = (at(first), at(second));
     let text = if !one.is_empty() && one == two {
         // One line of source may have several calls, each with a block of its own.
-        let (a, b) = (called(first), called(second));
+        let (a, b) = (block(first), block(second));
         let what = if a == b { a } else { format!("{a} and {b}") };
         format!(
             "Blocks that are allocated at {one} for different threads ({what}) come to lie on \
@@ -70,9 +71,9 @@ fn allocate(layout: &Layout, first: &Object, second: &Object) -> Advice {
         format!(
             "{}{} and {}{} are two blocks on one line. Allocate both with {how} (sizes rounded up \
              to {line}), each in lines of its own.",
-            called(first),
+            block(first),
             place(&one),
-            called(second),
+            block(second),
             place(&two),
         )
     };
@@ -120,8 +121,8 @@ fn align(layout: &Layout, first: &Object, second: &Object) -> Advice {
     let text = format!(
         "{} and {} {lie}, and different threads use them: {}, and {}. Both must also fill their \
          last line, or what comes next moves in.",
-        place::called(first),
-        place::called(second),
+        called(first),
+        called(second),
         each(first),
         each(second)
     );

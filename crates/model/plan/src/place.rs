@@ -1,34 +1,11 @@
-//! How to move an object as a whole to a line's start, and what to call it in a sentence. Called by
-//! the advice for arrays and for neighbours.
+//! How to move an object as a whole to a line's start. Called by the advice for arrays, for fields and
+//! for neighbours.
 
+use crate::called::{called, is_bare_stack};
 use crate::layout::Layout;
 use crate::words::{quoted, short_list};
 use std::collections::BTreeSet;
 use sunder_findings::{Fix, Object, ObjectKind, file_name};
-
-/// Whether the object is a thread's stack as a whole: nobody wrote its name.
-pub(crate) fn is_bare_stack(object: &Object) -> bool {
-    object.kind == ObjectKind::Stack
-        && object.declared.is_none()
-        && object
-            .name
-            .as_deref()
-            .is_none_or(|n| n.starts_with("stack of ") || n.starts_with('['))
-}
-
-/// The object in a sentence: its name in backquotes, or what it is.
-pub(crate) fn called(object: &Object) -> String {
-    if is_bare_stack(object) {
-        return match &object.thread {
-            Some(thread) => format!("the stack of thread {}", thread.id),
-            None => "a thread's stack".to_owned(),
-        };
-    }
-    match (&object.name, &object.type_name) {
-        (None, None) => format!("the {}", object.kind.words()),
-        _ => quoted(object.short_name()),
-    }
-}
 
 /// What to do so that the object starts a line, in the imperative, with its declaration or
 /// allocation `at`.

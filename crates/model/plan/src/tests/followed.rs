@@ -252,3 +252,34 @@ fn code_of_a_runtime_is_named_by_how_it_is_started() {
         );
     }
 }
+
+#[test]
+fn inner_members_of_a_generic_type_are_told_apart_by_what_holds_them() {
+    let words = vec![
+        word(0, 8, "s.data.data", &[(1, 0, 0, 9, 9)]),
+        word(8, 8, "s.other.data", &[(2, 0, 0, 9, 9)]),
+    ];
+    let finding = global("s", "Shared<std::atomic<long>>", 16, "a.cpp", words);
+    assert_says(
+        &advise(&finding, 64)[0],
+        &["Put them on different lines: put `alignas(64)` before `other`"],
+    );
+}
+
+#[test]
+fn one_field_of_two_neighbours_is_no_pair_of_fields() {
+    let words = vec![
+        word(8, 8, ".kept", &[(1, 0, 0, 90, 0)]),
+        word(24, 8, ".kept", &[(2, 0, 0, 90, 0)]),
+    ];
+    let mut finding = global("mine", "volatile struct tally", 64, "a.c", words);
+    finding.object.kind = ObjectKind::Heap;
+    finding.object.size = None;
+    finding.object.element_size = Some(16);
+    let all = advise(&finding, 64);
+    assert_says(
+        &all[0],
+        &["neighbouring objects of type `struct tally` (16 bytes each)"],
+    );
+    assert_says(&all[0], &["on the first member of `struct tally`"]);
+}
