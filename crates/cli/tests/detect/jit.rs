@@ -63,6 +63,22 @@ fn a_global_that_generated_code_shares_is_named() {
 }
 
 #[test]
+fn generated_code_has_the_name_that_its_runtime_wrote_down() {
+    side_by_side("told", || {
+        let result = detect("told", "auto")?;
+        for process in &result.processes {
+            // The program leaves its file behind, as runtimes do.
+            let _ = std::fs::remove_file(format!("/tmp/perf-{}.map", process.id));
+        }
+        let finding = falsely_shared(&result, global("counters"))?;
+        for site in &finding.sites {
+            assert_eq!(site.function, "JS:*adding /app/sum.js:3", "{site:?}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn code_that_was_written_over_blames_nothing_else() {
     for observer in OBSERVERS {
         side_by_side("rewritten", || {

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod calls;
 mod follow;
 mod import;
 mod interrupts;
