@@ -42,7 +42,7 @@
 //!     Err(error) => panic!("{error}"),
 //! };
 //! for finding in result.significant(1.0) {
-//!     println!("{}: up to {:.0} %", finding.object.short_name(), finding.cost_percent);
+//!     println!("{}: {:.0} %", finding.object.short_name(), finding.cost_percent);
 //! }
 //! # assert_eq!(COUNTERS.each_ref().map(|c| c.load(Relaxed)), [1_000_000; 2]);
 //! ```

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// A cost must change by more than this factor to count, and by more than
 /// [`NOISE_PERCENT`].
 ///
-/// The factor is a choice, not a measurement. Costs are upper bounds estimated from samples,
+/// The factor is a choice, not a measurement. Costs are estimated from samples,
 /// and the scheduler decides how long two threads run side by side. A change by half is also
 /// what a person would look at.
 pub const NOISE_FACTOR: f64 = 1.5;

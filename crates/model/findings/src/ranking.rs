@@ -7,8 +7,8 @@ use std::cmp::Ordering;
 
 /// The default significance threshold, in percent of the involved threads' time.
 ///
-/// One percent: the cost is an upper bound, so a fix gains even less, and below one percent the
-/// gain disappears in the spread between two runs of the same program. SHERIFF has a threshold
+/// One percent: below that, what a fix gains disappears in the spread between two runs of the same
+/// program. SHERIFF has a threshold
 /// for the same reason (section 4, "potential to seriously degrade performance").
 pub const DEFAULT_THRESHOLD_PERCENT: f64 = 1.0;
 

@@ -242,15 +242,17 @@ pub struct Finding {
     /// The instructions that touch the lines, the busiest first.
     pub sites: Vec<Site>,
     /// Changes of the accessing thread between consecutive accesses, one of the two a write,
-    /// per second of the run. It is an upper bound, as the cost is: the number that could have
-    /// happened in the time that the threads spent there.
+    /// per second of the run: the number that could have happened in the time that the threads
+    /// spent there, as far as samples show.
     pub interleavings_per_second: f64,
     /// The share (0 to 1) of these changes that is between threads that touch disjoint bytes.
     pub false_share: f64,
-    /// Upper bound of the share of the involved threads' time that the sharing costs.
+    /// The share of the involved threads' time that samples show at the lines and that the sharing can
+    /// have cost. It is neither a bound nor a prediction of what a fix gains: a wait may show
+    /// elsewhere, and a thread may use it for other work. See `gain_percent`.
     pub cost_percent: f64,
     /// The share of the program's time that would go away if the object's data were taken apart.
-    /// Absent for latent findings, true sharing, replays, and in results of older versions.
+    /// Measured by `detect --measure`, else absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain_percent: Option<GainPercent>,
     /// On pages: how its objects took pages from each other.

@@ -13,5 +13,5 @@ pub(crate) use object::{inner_field, origin, place, thread_label};
 pub(crate) use run::{command, looked_at, run_facts};
 pub(crate) use simulation::{TriedRow, placed, predicted, simulated, tried, tried_of};
 pub(crate) use verdict::{
-    Counts, answer, cost, false_part, hidden, kind, on_smaller_lines, threads_of, whole_cost,
+    Counts, answer, cost, false_part, gain, hidden, kind, on_smaller_lines, threads_of, whole_cost,
 };

@@ -200,14 +200,12 @@ fn plain(text: &str) -> Value {
 
 /// The kind, the cost and the advice.
 fn message(all: &Findings, finding: &Finding) -> String {
-    let price = if finding.latent {
-        format!("{}.", describe::cost(finding))
-    } else {
-        format!(
-            "costs {} of the time of its threads.",
-            describe::cost(finding)
-        )
+    let of = match finding.gain_percent {
+        _ if finding.latent => "",
+        Some(_) => " of the program's time",
+        None => " of the time of its threads",
     };
+    let price = format!("{}{of}.", describe::cost(finding));
     let mut text = format!(
         "{}: {} {price} {}.",
         describe::kind(finding),

@@ -55,8 +55,13 @@ pub(crate) fn answer(all: &Findings, threshold: f64) -> String {
             format!("{many} objects are falsely shared; the first is {name}: {fix}, as measured.")
         };
     }
+    // Samples do not show all: the wait for a line may show elsewhere.
+    let sampled = match all.run.observer.as_str() {
+        "trace" => "",
+        _ => ", as far as samples show",
+    };
     let cost = format!(
-        "up to {} of the time of {}",
+        "{} of the time of {}{sampled}",
         percent(first.false_cost_percent()),
         counted(threads_of(first), "thread")
     );
@@ -83,16 +88,18 @@ pub(crate) fn cost(finding: &Finding) -> String {
     if let Some(gain) = gain(finding) {
         return format!("a fix saves {gain}");
     }
+    let whole = whole_cost(finding);
     match false_part(finding) {
-        Some(part) => format!("{}, {part}", whole_cost(finding)),
-        None => whole_cost(finding),
+        Some(part) => format!("costs {whole}, {part}"),
+        None if finding.latent => whole,
+        None => format!("costs {whole}"),
     }
 }
 
 /// The cost of the whole finding, or the condition of a latent one.
 pub(crate) fn whole_cost(finding: &Finding) -> String {
     if !finding.latent {
-        return format!("up to {}", percent(finding.cost_percent));
+        return percent(finding.cost_percent);
     }
     match finding.latent_on {
         Some(LatentOn::LineSize(bytes)) => format!("with {bytes}-byte lines"),

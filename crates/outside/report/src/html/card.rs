@@ -143,7 +143,10 @@ impl Card {
             rate: finite(finding.interleavings_per_second),
             rate_text: short(finding.interleavings_per_second),
             cost: describe::whole_cost(finding),
-            cost_note: describe::false_part(finding),
+            cost_note: match describe::gain(finding) {
+                Some(gain) => Some(format!("a fix saves {gain}")),
+                None => describe::false_part(finding),
+            },
             cost_key: if finding.latent {
                 -1.0
             } else {

@@ -112,7 +112,7 @@ fn costs(change: &Change) -> String {
     match (change.old, change.new) {
         (Some(old), Some(new)) => format!("{} -> {}", cost(old), cost(new)),
         (Some(old), None) => format!("was {}", cost(old)),
-        (None, Some(new)) => format!("up to {}", cost(new)),
+        (None, Some(new)) => format!("costs {}", cost(new)),
         (None, None) => String::new(),
     }
 }

@@ -1,6 +1,7 @@
 //! The reports of whole findings, one file for each form of report.
 
 mod documentation;
+mod gain;
 mod html;
 mod odd_values;
 mod sarif;

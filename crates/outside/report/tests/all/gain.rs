@@ -1,0 +1,38 @@
+//! A measured gain takes the place of the cost wherever a reader looks first.
+
+use sunder_findings::{Findings, GainPercent, examples};
+use sunder_report::{TextOptions, html, sarif, text};
+
+fn measured() -> Findings {
+    let mut all = examples::result(vec![examples::global_array()]);
+    all.findings[0].gain_percent = Some(GainPercent {
+        low: 60.4,
+        likely: 67.0,
+        high: 120.0,
+        comparisons: 18,
+    });
+    all
+}
+
+#[test]
+fn the_text_says_what_a_fix_gains() {
+    let report = text(&measured(), &TextOptions::default());
+    let one_line = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    let answer = "False sharing in counters (counter[8]): taking it apart saves about 67 % (60 to \
+                  100 %) of the program's time, as measured.";
+    assert!(one_line.starts_with(answer), "{report}");
+    assert!(
+        one_line.contains("a fix saves 67 % (60 to 100 %)"),
+        "{report}"
+    );
+    assert!(!one_line.contains("costs 24 %"), "{report}");
+}
+
+#[test]
+fn so_do_the_page_and_the_message_for_code_scanning() {
+    let page = html(&measured());
+    assert!(page.contains("a fix saves 67 % (60 to 100 %)"));
+    let log = sarif(&measured());
+    let message = "a fix saves 67 % (60 to 100 %) of the program's time.";
+    assert!(log.contains(message), "{log}");
+}
