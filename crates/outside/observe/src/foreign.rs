@@ -26,11 +26,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 use sunder_access::{Mapping, ProcessId};
 
 /// The most different rights of one process that are remembered. A process with more of them names
 /// no files any more.
 const MOST_RIGHTS: usize = 8;
+
+/// The kernel tells when a process began in steps of this size, and a file's time in smaller ones.
+const CLOCK_STEP: Duration = Duration::from_millis(10);
 
 /// The files of a process, also after its end.
 #[derive(Debug)]
@@ -40,6 +44,8 @@ pub struct ForeignFiles {
     /// Its working folder when it was looked at first, as a path below its root folder. `None` if
     /// that is not known: the kernel gives paths below our root folder.
     working: Option<PathBuf>,
+    /// When the process began, if that is known.
+    started: Option<SystemTime>,
     /// Whether they are opened with our own rights.
     are_ours: bool,
     known: Mutex<Known>,
@@ -61,6 +67,7 @@ impl ForeignFiles {
     /// Those of a living process.
     pub fn of(process: ProcessId) -> Self {
         let folder = format!("/proc/{}", proc::living_number(process));
+        let started = proc::started(process);
         let process = openat(CWD, &folder, FOLDER, Mode::empty()).ok();
         let within = |name: &str| openat(process.as_ref()?, name, FOLDER, Mode::empty()).ok();
         let (theirs, ours) = (within("root"), openat(CWD, "/", FOLDER, Mode::empty()).ok());
@@ -73,6 +80,7 @@ impl ForeignFiles {
         let files = Self {
             root: theirs.filter(|_| !same).map(Arc::new),
             working: working.map(|path| OsStr::from_bytes(path.as_bytes()).into()),
+            started,
             are_ours: false,
             known: Mutex::new(Known {
                 folder: process,
@@ -99,6 +107,7 @@ impl ForeignFiles {
         Self {
             root,
             working,
+            started: None,
             are_ours: false,
             known: Mutex::new(known),
         }
@@ -120,6 +129,7 @@ impl ForeignFiles {
         Self {
             root: None,
             working: None,
+            started: None,
             are_ours: true,
             known: Mutex::new(Known {
                 folder: None,
@@ -170,6 +180,14 @@ impl ForeignFiles {
     pub fn are_owned(&self, file: &File) -> bool {
         let owner = file.metadata().map(|m| m.uid());
         owner.is_ok_and(|owner| self.known().rights.iter().any(|r| r.are_of(owner)))
+    }
+
+    /// Whether `file` was written after the process had begun. An earlier process of the same number
+    /// may have left a file under a name that is made of that number.
+    pub fn are_as_young(&self, file: &File) -> bool {
+        let written = file.metadata().and_then(|m| m.modified());
+        let began = self.started.and_then(|at| at.checked_sub(CLOCK_STEP));
+        written.is_ok_and(|written| began.is_some_and(|began| written >= began))
     }
 
     /// Opens a source file by the name that debug information has for it. Build tools that want equal

@@ -1,8 +1,8 @@
 //! The names of functions that a runtime made while its program ran, as it wrote them for `perf`:
 //! `/tmp/perf-PID.map` (Node's `--perf-basic-prof`, the JVM's agents, Python's `-X perf`, .NET) and
 //! jitdump, a file `jit-PID.dump` that the process maps executable as a sign. Called once names are
-//! wanted. The files are the target's, so they are opened with its rights, must belong to it, and are
-//! read up to a bound; what can't be read has no names.
+//! wanted. The files are the target's, so they are opened with its rights, must belong to it and be
+//! younger than it, and are read up to a bound; what can't be read has no names.
 
 use crate::foreign::ForeignFiles;
 use linux_perf_data::jitdump::{JitDumpReader, JitDumpRecord, JitDumpRecordHeader};
@@ -37,7 +37,7 @@ pub fn generated_functions(
     mappings: &Mappings,
 ) -> Vec<GeneratedFunction> {
     let map = format!("/tmp/perf-{}.map", process.0);
-    let own = |file: &File| files.are_owned(file);
+    let own = |file: &File| files.are_owned(file) && files.are_as_young(file);
     let mut found = match files.open(Path::new(&map)).ok().filter(own) {
         Some(file) => perf_map(file),
         None => Vec::new(),

@@ -36,7 +36,7 @@ pub use own_memory::{OwnMemory, memory_left, own_address_space, own_memory};
 pub use schedstat::waited_for_processor;
 pub use smaps::{Flagged, flagged, flagged_of};
 pub(crate) use stat::busiest_first;
-pub use stat::{has_waited_for_children, state};
+pub use stat::{has_waited_for_children, started, state};
 pub use status::{Fields, Status, is_alive, living_number, status};
 pub(crate) use syscall::SyscallFile;
 pub use syscall::runs;

@@ -322,3 +322,18 @@ fn who_may_look_into_others_and_not_become_them_opens_what_is_everybodys() {
     }
     assert!(seen.is_ok());
 }
+
+#[test]
+fn a_file_that_an_earlier_process_left_is_not_young() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = File::create(folder.path().join("perf-7.map")).expect("made");
+    let files = ForeignFiles::of(ProcessId(std::process::id()));
+    assert!(files.are_as_young(&file), "it was made just now");
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+    file.set_modified(long_ago).expect("set");
+    assert!(!files.are_as_young(&file));
+    // Nobody knows when that process began.
+    file.set_modified(std::time::SystemTime::now())
+        .expect("set");
+    assert!(!ForeignFiles::of(ProcessId(5_000_000)).are_as_young(&file));
+}

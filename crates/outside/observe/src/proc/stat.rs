@@ -1,7 +1,10 @@
 //! `stat`: states and times of threads.
 
 use super::folder::{Folder, read};
+use rustix::param::clock_ticks_per_second;
+use rustix::time::{ClockId, clock_gettime};
 use std::io;
+use std::time::{Duration, SystemTime};
 use sunder_access::{ProcessId, ThreadId};
 
 /// The letter of a state, as in [`super::Status`]; none if the file does not tell.
@@ -19,6 +22,16 @@ pub fn state(folder: Folder) -> io::Result<Option<char>> {
 pub fn has_waited_for_children(process: ProcessId) -> bool {
     // Field 11: minor page faults of such children; every one has some.
     stat(process, "stat", 11, 1).is_some_and(|faults| faults > 0)
+}
+
+/// When the process began, to a hundredth of a second; `None` if it is gone.
+pub fn started(process: ProcessId) -> Option<SystemTime> {
+    // Field 22: the time from the machine's start to the process's, in clock ticks.
+    let ticks = stat(process, "stat", 22, 1)?;
+    let at = Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64);
+    let now = clock_gettime(ClockId::Boottime);
+    let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32);
+    SystemTime::now().checked_sub(now.checked_sub(at)?)
 }
 
 /// The CPU time that a thread has used, in clock ticks.
@@ -51,6 +64,23 @@ pub(crate) fn busiest_first(process: ProcessId, threads: &mut [ThreadId]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_began_when_it_was_started() {
+        let before = SystemTime::now();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("sleep starts");
+        let began = started(ProcessId(child.id()));
+        let _ = child.kill();
+        let _ = child.wait();
+        let began = began.expect("it lived");
+        // A clock tick, and what the clocks may be set in between.
+        let slack = Duration::from_millis(100);
+        assert!(began + slack >= before && began <= SystemTime::now() + slack);
+        assert_eq!(started(ProcessId(5_000_000)), None);
+    }
 
     #[test]
     fn a_child_that_was_waited_for_is_known() {
