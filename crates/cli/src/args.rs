@@ -184,6 +184,10 @@ pub struct Attach {
     /// Take falsely shared data apart meanwhile, as `sunder repair` does
     #[arg(long)]
     pub repair: bool,
+    /// Measure what a fix gains: stop contending threads for some milliseconds at a time, and see how much faster
+    /// the others get on
+    #[arg(long, conflicts_with = "repair")]
+    pub measure: bool,
     /// Only say what would be moved
     #[arg(long, requires = "repair")]
     pub dry_run: bool,

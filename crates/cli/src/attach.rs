@@ -10,7 +10,8 @@ use anyhow::Result;
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_confine::Work;
-use sunder_live::{Ending, Look, is_program};
+use sunder_gain::Experiment;
+use sunder_live::{Ending, LiveRemedy, Look, is_program};
 use sunder_repair::attach as repair;
 
 /// How long a process is observed by default.
@@ -28,7 +29,13 @@ pub fn run(options: &Attach) -> Result<u8> {
     let process = ProcessId(options.pid);
     is_program(process)?;
     output.hold()?;
-    confined::beside(process, Work::Observe);
+    let mut experiment = options.measure.then(|| Experiment::of(process));
+    if experiment.is_some() {
+        repair::remember_own_confinement()?;
+        confined::beside(process, Work::Repair);
+    } else {
+        confined::beside(process, Work::Observe);
+    }
     let mut look = Look::begin(
         process,
         &(&options.observe).into(),
@@ -36,8 +43,19 @@ pub fn run(options: &Attach) -> Result<u8> {
         Ending::BySignals,
     )?;
     let duration = options.duration.unwrap_or(USUAL);
-    look.go_on(Some(duration), &mut |_| true)?;
-    let findings = look.finish();
+    look.go_on(Some(duration), &mut |live| {
+        if let Some(experiment) = &mut experiment {
+            experiment.step(live);
+        }
+        true
+    })?;
+    if let Some(experiment) = &mut experiment {
+        experiment.ended(&mut look.live);
+    }
+    let mut findings = look.finish();
+    if let Some(experiment) = &experiment {
+        experiment.complete(&mut findings);
+    }
     let written = output.write(&findings);
     Ok(match output.verdict(&findings) {
         Some(found) => found,

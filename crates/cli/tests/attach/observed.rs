@@ -4,7 +4,7 @@
 use crate::support::targets::{
     as_expected, build, falsely_shared, global, names_fields, open, side_by_side,
 };
-use crate::support::{Ended, plain_sunder, sunder};
+use crate::support::{Ended, c_program, plain_sunder, sunder};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -197,4 +197,46 @@ fn kernel_threads_are_refused_in_one_sentence() {
     let told = String::from_utf8_lossy(&seen.stderr);
     assert_eq!(seen.status.code(), Some(125), "{told}");
     assert_eq!(told.lines().count(), 1, "{told}");
+}
+
+/// With `--measure` its contending threads are stopped for moments; no wait of theirs ends early.
+#[test]
+fn a_process_that_is_measured_goes_on_as_it_would() {
+    let _alone = crate::support::targets::alone();
+    let Some(program) = c_program("contends", &["-O2", "-pthread"]) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("result.json");
+    let mut command = Command::new(program);
+    let child = command.arg("1000").stdout(Stdio::piped()).spawn();
+    let child = child.expect("it was just compiled");
+    sunder()
+        .args([
+            "attach",
+            "--quiet",
+            "--measure",
+            "--duration",
+            "1500ms",
+            "--pid",
+        ])
+        .arg(child.id().to_string())
+        .arg("-o")
+        .arg(&file)
+        .assert()
+        .success()
+        .stderr("");
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text, "1000000000 1000000000, interrupted 0\n");
+    assert_eq!(output.status.code(), Some(3));
+    let result = open(&file).expect("a result");
+    let measured = result.findings.iter().any(|f| f.gain_percent.is_some());
+    let why = |l: &Limit| l.to_string().contains("gains was not measured");
+    let present = result.findings.iter().any(|f| !f.latent);
+    assert!(
+        measured || !present || result.limits.iter().any(why),
+        "{:?}",
+        result.limits
+    );
 }
