@@ -41,8 +41,9 @@ const fn starts(name: &'static str, words: &'static [&'static str]) -> Mode {
 }
 
 /// All modes.
-pub const MODES: [Mode; 11] = [
+pub const MODES: [Mode; 13] = [
     starts("detect", &["detect", "-o", "FILE"]),
+    starts("detect --measure", &["detect", "--measure", "-o", "FILE"]),
     starts(
         "detect --observer timer",
         &["detect", "--observer", "timer", "-o", "FILE"],
@@ -74,6 +75,13 @@ pub const MODES: [Mode; 11] = [
     Mode {
         start: Start::Before,
         ..starts("attach", &["attach", "--duration", "700ms", "-o", "FILE"])
+    },
+    Mode {
+        start: Start::Before,
+        ..starts(
+            "attach --measure",
+            &["attach", "--measure", "--duration", "700ms", "-o", "FILE"],
+        )
     },
     Mode {
         start: Start::Before,

@@ -55,6 +55,11 @@ fn of_detect() {
 }
 
 #[test]
+fn of_detect_that_measures() {
+    tried("detect --measure");
+}
+
+#[test]
 fn of_detect_with_timers() {
     tried("detect --observer timer");
 }
@@ -82,6 +87,11 @@ fn of_repair() {
 #[test]
 fn of_attach() {
     tried("attach");
+}
+
+#[test]
+fn of_attach_that_measures() {
+    tried("attach --measure");
 }
 
 #[test]
