@@ -42,8 +42,9 @@ const WITH_EXTREMES: usize = 5;
 
 /// What a thread's speed in one run tells of its speed in the next, besides the error of the mean: the
 /// same contention costs more in one run than in another, as threads meet in another rhythm. In
-/// points of speed; learned from half of the workloads (docs/design/judge.md, "What a fix gains").
-const BETWEEN_RUNS: f64 = 0.06;
+/// points of speed. Learned from every second workload, for intervals that hold nine gains of ten,
+/// and checked on the others (docs/design/judge.md, "What a fix gains").
+const BETWEEN_RUNS: f64 = 0.12;
 
 /// The gain of a program with these threads whose run took `wall_ns`, if nothing contended any more.
 /// `None` if too little was compared.
