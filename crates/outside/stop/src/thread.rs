@@ -340,6 +340,11 @@ pub fn had_children(process: ProcessId) -> bool {
     HAD_CHILDREN.get() == Some(process.0 as i32)
 }
 
+/// Whether threads are still attached to us that [`sweep`] has to let go.
+pub(crate) fn has_left() -> bool {
+    LEFT.with_borrow(|left| !left.is_empty())
+}
+
 /// Detaches threads that have stopped too late or could not be detached before, and reaps those that
 /// have ended. To be called
 /// repeatedly: a process does not end while one of its threads is not reaped. Gives the wait status

@@ -4,7 +4,7 @@
 //! Must not decide when a process is stopped.
 
 use crate::awake::stay_awake;
-use crate::thread::{Stop, Stopped, request, sweep};
+use crate::thread::{Collector, Stop, Stopped, request, sweep};
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
@@ -35,6 +35,9 @@ pub enum StopError {
 pub struct World {
     /// Field order matters: threads go on before we may be stopped ourselves.
     threads: Vec<Stopped>,
+    /// A thread that is still to be stopped may execute another program, which waits until those that
+    /// are stopped are reaped, and we wait for it.
+    _collector: Collector,
     _awake: MutexGuard<'static, ()>,
 }
 
@@ -49,6 +52,7 @@ impl World {
         }
         let mut world = Self {
             threads: Vec::new(),
+            _collector: Collector::start(process.0 as i32).map_err(StopError::Refused)?,
             _awake: stay_awake(),
         };
         for _ in 0..ROUNDS {
@@ -157,7 +161,7 @@ fn without_list(process: ProcessId) -> StopError {
 }
 
 /// Whether a thread has ended or is a zombie. "No" if that can't be told: then it is not stopped.
-fn is_over(process: ProcessId, thread: u32) -> bool {
+pub(super) fn is_over(process: ProcessId, thread: u32) -> bool {
     match proc::state(Folder::Thread(process, ThreadId(thread))) {
         Ok(state) => matches!(state, Some('Z' | 'X') | None),
         Err(_) => is_gone(process, thread),
