@@ -3,7 +3,7 @@
 use crate::args::Detect;
 use crate::output::{Output, complain};
 use crate::status;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use sunder_live::{Observation, ObserverChoice};
@@ -14,6 +14,11 @@ use sunder_observe::ObserveError;
 /// # Errors
 /// If Sunder itself failed before the program could run.
 pub fn run(options: &Detect) -> Result<u8> {
+    if options.measure && options.observer == ObserverChoice::Isolate {
+        bail!(
+            "--measure needs threads as they are, and --observer isolate makes processes of them"
+        );
+    }
     let output = Output::new(&options.tell, false)?;
     let what = Observation {
         program: options.program.clone(),

@@ -282,9 +282,7 @@ pub struct GainPercent {
     pub likely: f64,
     /// A greater gain is unlikely.
     pub high: f64,
-    /// How many times threads were compared with and without their rivals (`--measure`). With 0
-    /// the gain is an estimate from samples.
-    #[serde(default)]
+    /// How many times threads were compared with and without their rivals.
     pub comparisons: u32,
 }
 

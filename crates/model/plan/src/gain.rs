@@ -1,7 +1,6 @@
-//! What a fix of a finding gains, as a share of the program's time: from how fast its threads got on
-//! while their rivals were stopped, or, without such a comparison, from the finding's cost. Called
-//! by `gain` for what it measured, and by the pipeline. Pure; it must not look at the
-//! program.
+//! What a fix of a finding gains, as a share of the program's time, from how fast its threads got on
+//! while their rivals were stopped. Called by the room `gain`, which measures that. Pure; it must not
+//! look at the program.
 //!
 //! The time of a run is its longest thread's CPU time and what that thread waited for. If a thread
 //! gets on at a fraction `speed` of what it does alone, its contended time shrinks to that fraction.
@@ -108,29 +107,30 @@ pub fn of_finding(finding: &Finding, all: Shares, part: f64) -> Shares {
     let falsely = match finding.sharing {
         Sharing::False => 1.0,
         Sharing::Mixed => finding.false_share.clamp(0.0, 1.0),
-        Sharing::True => 0.0,
+        Sharing::True => return Shares::default(),
     };
-    let part = (part.clamp(0.0, 1.0)) * falsely;
+    let part = part.clamp(0.0, 1.0) * falsely;
     if part >= NEARLY_ALL {
         return all;
     }
     Shares {
         low: all.low * part / 2.0,
-        likely: all.likely * (1.0 + part) / 2.0 * falsely.ceil(),
-        high: all.high * falsely.ceil(),
+        likely: all.likely * (1.0 + part) / 2.0,
+        high: all.high,
     }
 }
 
 /// From this part on a finding counts as all that its threads contend for.
 const NEARLY_ALL: f64 = 0.95;
 
-impl From<Shares> for GainPercent {
-    fn from(shares: Shares) -> Self {
-        Self {
-            low: 100.0 * shares.low,
-            likely: 100.0 * shares.likely,
-            high: 100.0 * shares.high,
-            comparisons: 0,
+impl Shares {
+    /// In percent, after so many comparisons.
+    pub fn percent(self, comparisons: usize) -> GainPercent {
+        GainPercent {
+            low: 100.0 * self.low,
+            likely: 100.0 * self.likely,
+            high: 100.0 * self.high,
+            comparisons: u32::try_from(comparisons).unwrap_or(u32::MAX),
         }
     }
 }

@@ -83,12 +83,12 @@ impl Window {
 
     /// The clocks of progress and their rates in units per ns, by the place and the form of the
     /// value.
-    fn clocks(&self, pace: Pace) -> BTreeMap<(ValuePlace, Form), f64> {
+    fn clocks(&self, evenness: Evenness) -> BTreeMap<(ValuePlace, Form), f64> {
         let mut clocks = BTreeMap::new();
         for number in 0..16 {
             let values = self.registers.iter().map(|r| (r.0, r.1[number]));
             let place = ValuePlace::Register(number as u8);
-            let found = read(&track(values), pace).into_iter();
+            let found = read(&track(values), evenness).into_iter();
             clocks.extend(found.map(|(form, rate)| ((place, form), rate)));
         }
         for (&place, all) in &self.bytes {
@@ -102,7 +102,7 @@ impl Window {
                 // The halves of an 8-byte number are no clocks.
                 let whole = here.is_aligned() && is_double(&track);
                 offset += if whole { 8 } else { 4 };
-                let found = read(&track, pace).into_iter();
+                let found = read(&track, evenness).into_iter();
                 let found = found.filter(|f| whole == (f.0 == Form::Double));
                 clocks.extend(found.map(|(form, rate)| ((here, form), rate)));
             }
@@ -112,7 +112,7 @@ impl Window {
 
     /// Whether the window has any clock.
     pub fn has_clock(&self) -> bool {
-        !self.clocks(Pace::Steady).is_empty()
+        !self.clocks(Evenness::Steady).is_empty()
     }
 }
 
@@ -184,7 +184,7 @@ fn track(values: impl Iterator<Item = (u64, u64)>) -> Vec<Reading> {
 }
 
 /// The ways to read `track` in which it grows or shrinks steadily, with the rates.
-fn read(track: &[Reading], pace: Pace) -> Vec<(Form, f64)> {
+fn read(track: &[Reading], evenness: Evenness) -> Vec<(Form, f64)> {
     let changes = |part: fn(u64) -> u64| {
         let mut twos = track.windows(2);
         twos.any(|two| part(two[0].value) != part(two[1].value))
@@ -200,11 +200,11 @@ fn read(track: &[Reading], pace: Pace) -> Vec<(Form, f64)> {
             let of = |a: &Reading, b: &Reading| b.value.wrapping_sub(a.value) as i64 as f64;
             (Form::Integer(64), rates(track, of))
         };
-        found.extend(rate(track, &rates, pace).map(|rate| (form, rate)));
+        found.extend(rate(track, &rates, evenness).map(|rate| (form, rate)));
     }
     if changes(|value| value & 0xffff_ffff) {
         let (form, rates) = narrow(track);
-        found.extend(rate(track, &rates, pace).map(|rate| (form, rate)));
+        found.extend(rate(track, &rates, evenness).map(|rate| (form, rate)));
     }
     found
 }
@@ -250,7 +250,7 @@ fn scatter(rates: &[f64]) -> f64 {
 
 /// How evenly a clock must run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
+enum Evenness {
     /// At nearly one rate.
     Steady,
     /// In one direction. Beside its rivals a thread may get on in bursts: it works as long as the
@@ -261,8 +261,8 @@ enum Pace {
 }
 
 /// The rate of a value with these rates in its intervals, in units per ns; `None` if it does
-/// not grow or shrink at that pace.
-fn rate(track: &[Reading], rates: &[f64], pace: Pace) -> Option<f64> {
+/// not grow or shrink that evenly.
+fn rate(track: &[Reading], rates: &[f64], evenness: Evenness) -> Option<f64> {
     if rates.len() < LEAST_INTERVALS {
         return None;
     }
@@ -277,14 +277,15 @@ fn rate(track: &[Reading], rates: &[f64], pace: Pace) -> Option<f64> {
     rates.sort_unstable_by(f64::total_cmp);
     let middle = rates[rates.len() / 2];
     let near = |rate: &&f64| (NEAR_RATE..=1.0 / NEAR_RATE).contains(&(*rate / middle));
-    let as_wanted = match pace {
-        Pace::Steady => rates.iter().filter(near).count() * 10 >= rates.len() * NEAR_OF_TEN,
-        Pace::Onward => rates.iter().all(|rate| rate * middle > 0.0),
+    let as_wanted = match evenness {
+        Evenness::Steady => rates.iter().filter(near).count() * 10 >= rates.len() * NEAR_OF_TEN,
+        Evenness::Onward => rates.iter().all(|rate| rate * middle > 0.0),
     };
     let is_time = TIME_RATES
         .iter()
         .any(|t| (whole.abs() / t - 1.0).abs() < TIME_TOLERANCE);
-    let alike = pace == Pace::Onward || (NEAR_RATE..=1.0 / NEAR_RATE).contains(&(whole / middle));
+    let alike =
+        evenness == Evenness::Onward || (NEAR_RATE..=1.0 / NEAR_RATE).contains(&(whole / middle));
     (middle != 0.0 && as_wanted && alike && !is_time).then_some(whole)
 }
 
@@ -304,13 +305,19 @@ pub struct Gain {
 /// A thread's gain between two windows; `None` if no clock ran in both. Clocks of work agree.
 /// If some do not, the ratio on which most agree counts; of several such, the smallest.
 pub fn gain(before: &Window, after: &Window) -> Option<Gain> {
-    agreed(&before.clocks(Pace::Steady), &after.clocks(Pace::Steady))
+    agreed(
+        &before.clocks(Evenness::Steady),
+        &after.clocks(Evenness::Steady),
+    )
 }
 
 /// As [`gain`], from a window beside a thread's rivals to one without them. Beside them its clocks
 /// need not run evenly, only in one direction.
 pub fn gain_alone(beside: &Window, alone: &Window) -> Option<Gain> {
-    agreed(&beside.clocks(Pace::Onward), &alone.clocks(Pace::Steady))
+    agreed(
+        &beside.clocks(Evenness::Onward),
+        &alone.clocks(Evenness::Steady),
+    )
 }
 
 fn agreed(
@@ -483,5 +490,27 @@ mod tests {
         let after = window(&[(ValuePlace::Stack(64), &seldom)]);
         let gained = gain(&before, &after).expect("a clock").ratio;
         assert!((gained - 1.0).abs() < 1e-9);
+    }
+
+    /// In each interval the counter grows by 5 or by 300, so its pace is no clock's but beside rivals.
+    #[test]
+    fn beside_its_rivals_a_thread_may_get_on_in_bursts() {
+        let burst = |n: u64| {
+            1000 + (0..n)
+                .map(|i| if i % 3 == 0 { 300 } else { 5 })
+                .sum::<u64>()
+        };
+        let even = |n: u64| 9000 + 300 * n;
+        let beside = window(&[(ValuePlace::Stack(64), &burst)]);
+        let alone = window(&[(ValuePlace::Stack(64), &even)]);
+        assert_eq!(gain(&beside, &alone), None);
+        // Of 19 intervals 7 have 300 and 12 have 5: 2,160 in all, against 5,700.
+        let gained = gain_alone(&beside, &alone).expect("a clock").ratio;
+        assert!((gained - 5700.0 / 2160.0).abs() < 1e-9, "{gained}");
+        // Alone it must run evenly, and nowhere may it turn back.
+        assert_eq!(gain_alone(&alone, &beside), None);
+        let turns = |n: u64| 1000 + 100 * n - if n % 5 == 4 { 150 } else { 0 };
+        let turning = window(&[(ValuePlace::Stack(64), &turns)]);
+        assert_eq!(gain_alone(&turning, &alone), None);
     }
 }

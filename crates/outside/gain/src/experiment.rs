@@ -26,20 +26,19 @@ const MANY: usize = 8;
 /// The most threads that are compared: of many that do the same, some tell enough.
 const MOST_THREADS: usize = 8;
 /// The most threads that are stopped at a time.
-const MOST_RIVALS: usize = 64;
+pub(crate) const MOST_RIVALS: usize = 64;
 /// A line that costs a smaller share of its threads' time is left alone.
 const LEAST_COST: f64 = 0.01;
 /// A line that was not touched for this long is not contended now.
 const RECENT: Duration = Duration::from_millis(200);
 /// After so many comparisons without an outcome, a thread is left alone.
 const VAIN: usize = 6;
-
 /// After so many, its progress is read in another way.
 const WITHOUT_CLOCK: usize = 2;
 
 /// Comparisons of one thread.
 #[derive(Clone, Debug, Default)]
-pub struct Compares {
+pub struct Comparisons {
     /// How many times as fast it got on without its rivals, each time.
     pub ratios: Vec<f64>,
     /// Comparisons without an outcome.
@@ -54,12 +53,16 @@ pub struct Experiment {
     process: Option<ProcessId>,
     next: Duration,
     /// By thread.
-    pub(crate) compared: BTreeMap<ThreadId, Compares>,
+    pub(crate) compared: BTreeMap<ThreadId, Comparisons>,
     pub(crate) clocks: Clocks,
     /// For how long each thread was held.
     pub(crate) held: BTreeMap<ThreadId, Duration>,
     /// Why nothing is compared any more, if so.
     pub(crate) refused: Option<String>,
+    /// Comparisons that could not be made at the moment.
+    pub(crate) missed: usize,
+    /// Whether threads were left alone because too many contend with them.
+    pub(crate) too_many: bool,
     /// Threads of the program were stopped. `ptrace` reports the program's end too, so it must be
     /// asked of `sunder_stop`.
     stops: bool,
@@ -108,6 +111,7 @@ impl LiveRemedy for Experiment {
         }
         let rivals = rivals(&verdicts, subject);
         if rivals.is_empty() || rivals.len() > MOST_RIVALS {
+            self.too_many |= !rivals.is_empty();
             return;
         }
         self.stops = true;
@@ -125,7 +129,7 @@ impl LiveRemedy for Experiment {
                     compares.reading = compares.reading.next();
                 }
             }
-            Compared::NotNow | Compared::Ended => {}
+            Compared::NotNow => self.missed += 1,
             Compared::Refused(why) => self.refused = Some(why),
         }
     }
@@ -134,6 +138,9 @@ impl LiveRemedy for Experiment {
         if let Some(process) = self.process {
             let times = live.session.process(process).judge.thread_time();
             self.clocks.end(&times);
+            if self.stops {
+                sunder_stop::let_go(process);
+            }
         }
     }
 

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 use sunder_access::{Address, ProcessId, ThreadId};
-use sunder_observe::{Pace, remote};
+use sunder_observe::{Pace, PerfRefusal, remote};
 use sunder_plan::progress::{self, Gain, ValuePlace, Window};
 
 /// One sample of the registers per this much of a thread's CPU time, for a window that is read at
 /// leisure.
-pub const EVERY: Duration = Duration::from_millis(1);
+const EVERY: Duration = Duration::from_millis(1);
 /// Bytes below the stack pointer that a function may use (the red zone of the System V ABI).
 const RED_ZONE: u64 = 128;
 /// Bytes above the stack pointer that are read.
@@ -52,17 +52,30 @@ pub struct Gauge {
 impl Gauge {
     /// Begins a window; `None` if the kernel lets us measure none of the threads.
     pub fn begin(process: ProcessId, threads: &[ThreadId]) -> Option<Self> {
-        Self::sampling(process, threads, EVERY)
+        Self::sampling(process, threads, EVERY).ok()
     }
 
     /// As [`Self::begin`], with one sample per `every` of a thread's CPU time.
-    pub fn sampling(process: ProcessId, threads: &[ThreadId], every: Duration) -> Option<Self> {
-        let paces: Vec<Pace> = threads
-            .iter()
-            .take(MOST)
-            .filter_map(|&thread| Pace::begin(process, thread, every).ok())
-            .collect();
-        (!paces.is_empty()).then(|| Self {
+    ///
+    /// # Errors
+    /// The last refusal, if the kernel lets us measure none of the threads.
+    pub fn sampling(
+        process: ProcessId,
+        threads: &[ThreadId],
+        every: Duration,
+    ) -> Result<Self, PerfRefusal> {
+        let mut refused = PerfRefusal::Other { errno: 0 };
+        let mut paces = Vec::new();
+        for &thread in threads.iter().take(MOST) {
+            match Pace::begin(process, thread, every) {
+                Ok(pace) => paces.push(pace),
+                Err(refusal) => refused = refusal,
+            }
+        }
+        if paces.is_empty() {
+            return Err(refused);
+        }
+        Ok(Self {
             process,
             paces,
             stacks: BTreeMap::new(),

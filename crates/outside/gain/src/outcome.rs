@@ -1,9 +1,9 @@
 //! Puts what was measured into a result: the gain of each finding, or why there is none. Called when
 //! the observation is over.
 
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, MOST_RIVALS};
 use std::collections::BTreeSet;
-use sunder_findings::{Finding, Findings, GainPercent, Limit, Sharing};
+use sunder_findings::{Finding, Findings, Limit, Sharing};
 use sunder_plan::gain::{ThreadGain, of_finding, of_threads};
 
 impl Experiment {
@@ -23,18 +23,29 @@ impl Experiment {
             }
             return;
         };
+        let mut left = 0;
         let compared = |id: &u32| threads.iter().any(|(t, g)| t == id && !g.speeds.is_empty());
         for (finding, (own, cost)) in result.findings.iter_mut().zip(&costs) {
-            if !is_to_measure(finding) || !own.iter().any(compared) {
+            if !is_to_measure(finding) {
+                continue;
+            }
+            if !own.iter().any(compared) {
+                left += 1;
                 continue;
             }
             let together = costs.iter().filter(|(other, _)| !other.is_disjoint(own));
             let together: f64 = together.map(|(_, cost)| cost).sum();
             let gain = of_finding(finding, all, cost / together.max(f64::MIN_POSITIVE));
-            finding.gain_percent = Some(GainPercent {
-                comparisons: u32::try_from(comparisons).unwrap_or(u32::MAX),
-                ..gain.into()
-            });
+            finding.gain_percent = Some(gain.percent(comparisons));
+        }
+        if left > 0 {
+            let why = match left {
+                1 => "of one object no thread was compared",
+                _ => "of some objects no thread was compared",
+            };
+            result
+                .limits
+                .push(Limit::GainNotMeasured { why: why.into() });
         }
     }
 
@@ -61,11 +72,17 @@ impl Experiment {
     /// Why no gain was measured.
     fn why(&self) -> String {
         if let Some(why) = &self.refused {
-            return format!("its threads can't be stopped: {why}");
+            return why.clone();
         }
         let vain: usize = self.compared.values().map(|c| c.vain).sum();
         if vain > 0 {
             return "no value in its threads' registers or stacks counts their progress".into();
+        }
+        if self.too_many {
+            return format!("more than {MOST_RIVALS} threads contend with each other");
+        }
+        if self.missed > 0 {
+            return "its threads could not be stopped when that was tried, or had ended".into();
         }
         "no line was known to be contended for long enough while the threads ran".into()
     }

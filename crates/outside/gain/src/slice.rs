@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId};
+use sunder_observe::PerfRefusal;
 use sunder_observe::proc::waited_for_processor;
 use sunder_plan::progress::Gain;
-use sunder_stop::{Stop, Stopped, stay_awake};
+use sunder_stop::{Held, StopError};
 
 /// How the thread's progress is read.
 ///
@@ -73,12 +74,10 @@ pub enum Compared {
     Ratio(f64),
     /// No value of the thread's counts its progress, or it did not run in both halves.
     NoClock,
-    /// A thread could not be stopped at the moment.
+    /// A thread could not be measured or stopped at the moment; it may have ended.
     NotNow,
     /// The kernel does not let us stop threads, or measure them.
     Refused(String),
-    /// The process has ended.
-    Ended,
 }
 
 /// Compares the progress of `subject` beside `rivals` and without them, and says for how long they
@@ -91,15 +90,16 @@ pub fn compare(
     reading: Reading,
 ) -> (Compared, Duration) {
     let without_processor = WithoutProcessor::begin(process, rivals);
-    let Some(beside) = window(process, subject, own, reading) else {
-        return (Compared::NotNow, Duration::ZERO);
+    let beside = match window(process, subject, own, reading) {
+        Ok(beside) => beside,
+        Err(other) => return (other, Duration::ZERO),
     };
     let unopposed = without_processor.end();
     let began = Instant::now();
     match without(process, subject, rivals, own, reading) {
         Ok(alone) => {
             let held = began.elapsed();
-            let gain = alone.and_then(|alone| gain_alone(subject, &beside, &alone));
+            let gain = gain_alone(subject, &beside, &alone);
             let ratio = |gain: Gain| Compared::Ratio(opposed(gain.ratio, unopposed));
             (gain.map_or(Compared::NoClock, ratio), held)
         }
@@ -164,25 +164,19 @@ fn without(
     rivals: &[ThreadId],
     own: &[Bytes],
     reading: Reading,
-) -> Result<Option<Windows>, Compared> {
-    // Before the threads: they must go on before we may be stopped ourselves.
-    let _awake = stay_awake();
-    let mut stopped = Vec::new();
-    for rival in rivals {
-        match Stopped::stop(rival.0 as i32, process.0 as i32) {
-            Ok(Stop::Stopped(thread)) => stopped.push(thread),
-            Ok(Stop::NotNow) => return Err(Compared::NotNow),
-            Ok(Stop::Ended(_)) => return Err(Compared::Ended),
-            Err(error) => return Err(Compared::Refused(error.to_string())),
+) -> Result<Windows, Compared> {
+    let held = Held::stop(process, rivals).map_err(|error| match error {
+        StopError::Refused(why) => {
+            Compared::Refused(format!("its threads can't be stopped: {why}"))
         }
-    }
-    let computing = stopped
+        _ => Compared::NotNow,
+    })?;
+    let computing = held
+        .threads()
         .iter()
         .filter(|t| t.computing_at().is_some())
         .count();
-    Ok(with_busy_processors(computing, || {
-        window(process, subject, own, reading)
-    }))
+    with_busy_processors(computing, || window(process, subject, own, reading))
 }
 
 fn window(
@@ -190,9 +184,14 @@ fn window(
     subject: ThreadId,
     own: &[Bytes],
     reading: Reading,
-) -> Option<Windows> {
+) -> Result<Windows, Compared> {
     let length = Duration::from_millis(reading.length());
-    let mut gauge = Gauge::sampling(process, &[subject], reading.every())?;
+    let gauge = Gauge::sampling(process, &[subject], reading.every());
+    let mut gauge = gauge.map_err(|refusal| match refusal {
+        // Mostly, the thread has ended.
+        PerfRefusal::Other { .. } => Compared::NotNow,
+        _ => Compared::Refused(format!("its threads can't be measured: {refusal}")),
+    })?;
     let began = Instant::now();
     let mut pause = reading.pause();
     loop {
@@ -202,7 +201,7 @@ fn window(
             Reading::Memory => gauge.read(own),
         }
         if gauge.has_run_for(length * 4 / 5) || began.elapsed() >= length * PATIENCE {
-            return Some(gauge.end());
+            return Ok(gauge.end());
         }
         pause = pause.min(Duration::from_millis(2));
     }
