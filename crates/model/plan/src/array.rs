@@ -50,8 +50,8 @@ fn bit_vector(layout: &Layout) -> Advice {
     Advice {
         fix: Fix::Separate,
         text: format!(
-            "{}{} is a `std::vector<bool>`, which packs eight elements into a byte, and different \
-             threads write bits of one line (of one byte, that is even a data race): give each \
+            "{}{} is a `std::vector<bool>`, which packs its elements into words: whoever writes one \
+             writes the word, so threads that write different elements of one vector race. Give each \
              thread a vector of its own and join them at the end, or use a `std::vector<char>` \
              in which the parts of different threads are {line} bytes apart.",
             called(&layout.finding.object),
@@ -71,6 +71,8 @@ struct Array<'a> {
     element: Option<u64>,
     /// The number of elements, if known.
     count: Option<u64>,
+    /// Whether the object is the array, and not a structure with an array in it.
+    is_object: bool,
 }
 
 impl<'a> Array<'a> {
@@ -88,7 +90,11 @@ impl<'a> Array<'a> {
             });
         let type_name = object.type_name.as_deref().filter(|_| is_object);
         let of = type_name.map(|t| array_type(t).map_or(t, |(of, _)| of));
-        let element = layout.element_size();
+        // The size of a structure says nothing of an array in it.
+        let element = match is_object {
+            true => layout.element_size(),
+            false => layout.element_distance(),
+        };
         let counted = type_name.and_then(array_type).and_then(|(_, n)| n);
         let by_size = || Some(object.size? / element?).filter(|_| is_object);
         let name = match (&object.name, of) {
@@ -103,6 +109,7 @@ impl<'a> Array<'a> {
             of,
             element,
             count: counted.or_else(by_size),
+            is_object,
         }
     }
 
@@ -136,6 +143,11 @@ impl<'a> Array<'a> {
     fn start(&self) -> (Fix, String) {
         let layout = self.layout;
         let object = &layout.finding.object;
+        if !self.is_object {
+            let members = std::slice::from_ref(&self.name);
+            let how = layout.language.before_members(members, layout.line_size);
+            return (Fix::Separate, format!("To start it on a line, {how}."));
+        }
         let (fix, how) = place::start_on_a_line(layout, object, &layout.at_place());
         match fix {
             Fix::Allocate => (fix, format!("Start it on a line: {how}.")),
@@ -168,7 +180,9 @@ impl<'a> Array<'a> {
             Some(of) if of.contains("{…}") => language.align_unnamed(&self.name, line),
             Some(of) if is_foreign_type(of) => language.wrap_type(of, line),
             Some(of) => language.align_type(of, line),
-            None => format!("align the element's type to {line} bytes"),
+            None => format!(
+                "make the element a structure that is aligned to {line} bytes and holds the value"
+            ),
         };
         let grows_by = element.zip(self.count).map(|(size, count)| {
             count.saturating_mul(layout.whole_lines(size).saturating_sub(size))

@@ -39,14 +39,20 @@ impl Group {
     }
 }
 
-/// The thread that makes all but one or two of few accesses: the others set the field up or read
-/// it at the end.
+/// The thread that makes all but one or two of few accesses, if the others only read: they look at
+/// the field at the end.
 fn nearly_sole_owner(part: &Part) -> Option<u32> {
     const FEW: u64 = 2;
-    const ENOUGH: u64 = 2 * FEW;
+    const ENOUGH: u64 = 4 * FEW;
     let most = part.word.threads.iter().max_by_key(|t| t.accesses())?;
-    let others = part.word.accesses().saturating_sub(most.accesses());
-    (most.accesses() >= ENOUGH && others <= FEW).then_some(most.id)
+    let others = part.word.threads.iter().filter(|t| t.id != most.id);
+    let (read, stored) = others.fold((0u64, 0u64), |(read, stored), t| {
+        (
+            read.saturating_add(t.accesses()),
+            stored.saturating_add(t.stores()),
+        )
+    });
+    (most.accesses() >= ENOUGH && read <= FEW && stored == 0).then_some(most.id)
 }
 
 /// Advice for fields that belong to different threads; `None` if the fields have no names, or
@@ -339,22 +345,27 @@ fn in_order(layout: &Layout) -> bool {
     order.len() == distinct
 }
 
-/// An estimate of the bytes by which the object grows if each group gets whole lines. Bytes
-/// that no thread was seen to use count for the group before them.
+/// An estimate of the bytes by which the object grows if each group gets whole lines, in each element
+/// if it is an array. Bytes that no thread was seen to use count for the group before them.
 fn growth(layout: &Layout) -> Option<u64> {
     let size = layout.finding.object.size?;
+    let in_array = layout.parts.iter().any(|p| p.path.element.is_some());
+    let each = match in_array {
+        true => layout.element_size()?,
+        false => size,
+    };
+    let mut places: Vec<(u64, Group)> = Vec::new();
+    for part in &layout.parts {
+        let at = u64::try_from(part.position).ok()? % each.max(1);
+        if !places.iter().any(|(known, _)| *known == at) {
+            places.push((at, Group::of(part)));
+        }
+    }
+    places.sort_unstable();
     let mut extents: Vec<(Group, u64)> = Vec::new();
-    for (i, part) in layout.parts.iter().enumerate() {
-        let start = if i == 0 {
-            0
-        } else {
-            u64::try_from(part.position).ok()?
-        };
-        let end = layout
-            .parts
-            .get(i + 1)
-            .map_or(Some(size), |next| u64::try_from(next.position).ok())?;
-        let group = Group::of(part);
+    for (i, &(at, group)) in places.iter().enumerate() {
+        let start = if i == 0 { 0 } else { at };
+        let end = places.get(i + 1).map_or(each, |next| next.0);
         let extent = end.saturating_sub(start);
         match extents.iter_mut().find(|(g, _)| *g == group) {
             Some((_, sum)) => *sum = sum.saturating_add(extent),
@@ -364,5 +375,6 @@ fn growth(layout: &Layout) -> Option<u64> {
     let grown = extents.iter().fold(0_u64, |sum, &(_, e)| {
         sum.saturating_add(layout.whole_lines(e))
     });
-    Some(grown.saturating_sub(size))
+    let elements = size / each.max(1);
+    Some(grown.saturating_sub(each).saturating_mul(elements))
 }

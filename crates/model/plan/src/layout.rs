@@ -152,7 +152,7 @@ impl<'a> Layout<'a> {
             .filter(|&s| s > 0)
     }
 
-    fn element_distance(&self) -> Option<u64> {
+    pub(crate) fn element_distance(&self) -> Option<u64> {
         let numbered: Vec<_> = self
             .parts
             .iter()

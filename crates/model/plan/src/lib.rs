@@ -138,8 +138,15 @@ fn unnamed(layout: &Layout) -> Advice {
     let object = &layout.finding.object;
     // A runtime's code has names and no files.
     let sites = &layout.finding.sites;
-    let bare = |name: &str| name.starts_with("0x") || name.contains("+0x");
-    let learn = match sites.iter().all(|s| s.file.is_none() && bare(&s.function)) {
+    // The symbols of a runtime itself have names without files whatever it was started with.
+    let managed = matches!(layout.language, language::Language::Managed(_));
+    let bare = |name: &str| name.starts_with("0x") || !managed && name.contains("+0x");
+    let unknown = |s: &sunder_findings::Site| s.file.is_none() && bare(&s.function);
+    let learn = match if managed {
+        sites.iter().any(unknown)
+    } else {
+        sites.iter().all(unknown)
+    } {
         true => layout.language.to_learn_more(),
         false => "",
     };

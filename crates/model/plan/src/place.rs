@@ -2,6 +2,7 @@
 //! for neighbours.
 
 use crate::called::{called, is_bare_stack};
+use crate::language::Language;
 use crate::layout::Layout;
 use crate::words::{quoted, short_list};
 use std::collections::BTreeSet;
@@ -53,24 +54,26 @@ pub(crate) fn off_the_stack(layout: &Layout, object: &Object) -> String {
     )
 }
 
-/// What to add about the allocation of a block of `total` bytes whose type is aligned: the allocator
-/// may not know the type. Empty where it does, or where the object is no heap block.
+/// What to add about the allocation of a block of `total` bytes whose type is aligned: `malloc` does
+/// not know the type. Empty where the language's own allocation does, or where the object is no
+/// heap block. A call stack begins with the allocator's caller, so `malloc` itself is not in it.
 pub(crate) fn allocation_too(layout: &Layout, total: Option<u64>) -> String {
     let object = &layout.finding.object;
-    let calls = |name: &str| {
-        object
-            .allocation
-            .iter()
-            .any(|f| f.function.starts_with(name))
+    let by_new = || {
+        let mut calls = object.allocation.iter();
+        calls.any(|f| f.function.starts_with("operator new"))
     };
-    let by_malloc = ["malloc", "calloc", "realloc", "reallocarray"]
-        .iter()
-        .any(|c| object.allocation.iter().any(|f| f.function == *c));
-    if object.kind != ObjectKind::Heap || calls("operator new") || calls("__rust") || !by_malloc {
+    let by_malloc = match layout.language {
+        Language::C => true,
+        Language::Cpp => !object.allocation.is_empty() && !by_new(),
+        _ => false,
+    };
+    if object.kind != ObjectKind::Heap || !by_malloc {
         return String::new();
     }
+    let total = total.map(|t| layout.whole_lines(t));
     format!(
-        " Then allocate it with {} instead of `malloc`, which aligns to 16 bytes only.",
+        " Then allocate it with {}, too: `malloc` and its kin align to 16 bytes only.",
         layout.language.allocate(layout.line_size, total)
     )
 }

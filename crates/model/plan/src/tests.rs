@@ -97,7 +97,7 @@ fn a_c_array_on_the_heap_needs_type_and_allocation() {
         &all[0],
         &[
             "`_Alignas(64)` on the first member of `struct acc`",
-            "`aligned_alloc(64, 256)` instead of `malloc`",
+            "Then allocate it with `aligned_alloc(64, 256)`, too",
         ],
     );
     assert_eq!(all[0].grows_by, Some(4 * 24));

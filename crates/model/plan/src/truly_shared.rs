@@ -145,7 +145,12 @@ pub(crate) fn is_lock(layout: &Layout, part: &Part) -> bool {
 /// touch it. As for locks, no type tells in C.
 fn is_barrier(layout: &Layout) -> bool {
     let object = &layout.finding.object;
-    let names = |name: &str| name.to_lowercase().contains("barrier");
+    // A word of its own: `pthread_barrier_t`, `std::barrier<>`, `startBarrier`; not `barrier_hits`,
+    // which counts something.
+    let names = |name: &str| {
+        let name = name.split(['<', ' ']).next().unwrap_or(name).to_lowercase();
+        name.ends_with("barrier") || name.ends_with("barrier_t") || name.ends_with("barrier_wait")
+    };
     let sites = &layout.finding.sites;
     [object.name.as_deref(), object.type_name.as_deref()]
         .into_iter()

@@ -54,6 +54,10 @@ impl fmt::Write for Short {
 /// The readable form of a function's name from a symbol table or debug information.
 pub(crate) fn function(raw: &str) -> String {
     let raw = shortened(raw);
+    // Go's methods, as `main.(*Ring).Produce`, have no parameters to leave out.
+    if raw.contains(".(*") {
+        return raw.to_owned();
+    }
     let name = demangle(raw);
     if raw.starts_with("_R") || is_rust(raw) {
         rust_path(&name)
@@ -448,6 +452,8 @@ mod tests {
                 "std::vector<int>::push_back",
             ),
             ("_Znwm", "operator new"),
+            ("main.(*Ring).Produce.func1", "main.(*Ring).Produce.func1"),
+            ("sync/atomic.(*Int64).Add", "sync/atomic.(*Int64).Add"),
             // The rest after the name is not a valid mangling.
             ("_ZSt11make_sharedI?broken", "std::make_shared"),
             ("_ZN3app4Pool4growI?broken", "app::Pool::grow"),

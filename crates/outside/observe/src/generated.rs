@@ -6,14 +6,16 @@
 
 use crate::foreign::ForeignFiles;
 use linux_perf_data::jitdump::{JitDumpReader, JitDumpRecord, JitDumpRecordHeader};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use sunder_access::{Address, Mappings, ProcessId, Span};
 
-/// The most bytes that are read of a file.
+/// The most bytes that are read of all files of a process.
 const MOST_BYTES: u64 = 256 << 20;
-/// The most functions that are read of a file.
+/// The most lines and records that are read of them.
 const MOST_FUNCTIONS: usize = 1 << 20;
 /// The longest line or record.
 const LONGEST: u64 = 4 << 20;
@@ -38,17 +40,22 @@ pub fn generated_functions(
 ) -> Vec<GeneratedFunction> {
     let map = format!("/tmp/perf-{}.map", process.0);
     let own = |file: &File| files.are_owned(file) && files.are_as_young(file);
-    let mut found = match files.open(Path::new(&map)).ok().filter(own) {
-        Some(file) => perf_map(file),
-        None => Vec::new(),
-    };
-    let dumps = mappings
-        .iter()
-        .filter(|m| m.execute && is_dump(&m.path))
-        .filter_map(|m| files.mapped(m).ok())
-        .filter(own);
-    found.extend(dumps.flat_map(jitdump));
-    found
+    let mut found = Found::default();
+    if let Some(file) = files.open(Path::new(&map)).ok().filter(own) {
+        found.read_map(file);
+    }
+    // A dump may be mapped many times.
+    let mut seen = HashSet::new();
+    for mapping in mappings.iter().filter(|m| m.execute && is_dump(&m.path)) {
+        let Some(file) = files.mapped(mapping).ok().filter(own) else {
+            continue;
+        };
+        let identity = file.metadata().map(|m| (m.dev(), m.ino()));
+        if identity.is_ok_and(|identity| seen.insert(identity)) {
+            found.read_dump(file);
+        }
+    }
+    found.functions
 }
 
 /// Whether `path` is that of a jitdump.
@@ -60,19 +67,84 @@ fn is_dump(path: &str) -> bool {
     number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Reads lines of start, size (both hexadecimal) and name. Lines of any other form are left out.
-fn perf_map(file: impl Read) -> Vec<GeneratedFunction> {
-    let mut reader = BufReader::new(file.take(MOST_BYTES));
-    let mut found = Vec::new();
-    let mut line = Vec::new();
-    while found.len() < MOST_FUNCTIONS {
-        line.clear();
-        match reader.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => break,
-            Ok(_) => found.extend(entry(&String::from_utf8_lossy(&line))),
+/// What was read so far.
+#[derive(Default)]
+struct Found {
+    functions: Vec<GeneratedFunction>,
+    /// The latest function that begins at an address, by its index.
+    latest: HashMap<u64, usize>,
+    /// Bytes and entries that were read of all files.
+    bytes: u64,
+    entries: usize,
+}
+
+impl Found {
+    /// Whether more may be read.
+    const fn has_room(&self) -> bool {
+        self.bytes < MOST_BYTES && self.entries < MOST_FUNCTIONS
+    }
+
+    fn add(&mut self, function: Option<GeneratedFunction>) {
+        if let Some(function) = function {
+            self.latest
+                .insert(function.span.start.0, self.functions.len());
+            self.functions.push(function);
         }
     }
-    found
+
+    /// Reads lines of start, size (both hexadecimal) and name. Lines of any other form are left out.
+    fn read_map(&mut self, file: impl Read) {
+        let mut reader = BufReader::new(file.take(MOST_BYTES - self.bytes));
+        let mut line = Vec::new();
+        while self.has_room() {
+            line.clear();
+            match reader.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => break,
+                Ok(read) => {
+                    self.bytes += read as u64;
+                    self.entries += 1;
+                    self.add(entry(&String::from_utf8_lossy(&line)));
+                }
+            }
+        }
+    }
+
+    /// Reads the functions of a jitdump; those behind a damaged record are left out.
+    fn read_dump(&mut self, file: impl Read) {
+        let left = MOST_BYTES.saturating_sub(self.bytes);
+        let Ok(mut reader) = JitDumpReader::new(file.take(left)) else {
+            return;
+        };
+        while self.has_room() {
+            // The reader trusts the size of a record.
+            match reader.next_record_header() {
+                Ok(Some(header)) if is_sound(&header) => {
+                    self.bytes += u64::from(header.total_size);
+                }
+                _ => break,
+            }
+            self.entries += 1;
+            let Ok(Some(record)) = reader.next_record() else {
+                break;
+            };
+            match record.parse() {
+                Ok(JitDumpRecord::CodeLoad(load)) => {
+                    let name = load.function_name.as_slice();
+                    let name = String::from_utf8_lossy(&name).into_owned();
+                    self.add(function(load.vma, load.code_bytes.len() as u64, &name));
+                }
+                Ok(JitDumpRecord::CodeMove(moved)) => {
+                    let old = self.latest.get(&moved.old_code_addr);
+                    let name = old.map(|&old| self.functions[old].name.clone());
+                    let new =
+                        name.and_then(|name| function(moved.new_code_addr, moved.code_size, &name));
+                    self.add(new);
+                }
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+    }
 }
 
 fn entry(line: &str) -> Option<GeneratedFunction> {
@@ -83,42 +155,6 @@ fn entry(line: &str) -> Option<GeneratedFunction> {
     };
     let (start, size) = (number()?, number()?);
     function(start, size, parts.next()?)
-}
-
-/// Reads the functions of a jitdump; those behind a damaged record are left out.
-fn jitdump(file: impl Read) -> Vec<GeneratedFunction> {
-    let mut found: Vec<GeneratedFunction> = Vec::new();
-    let Ok(mut reader) = JitDumpReader::new(file.take(MOST_BYTES)) else {
-        return found;
-    };
-    while found.len() < MOST_FUNCTIONS {
-        // The reader trusts the size of a record.
-        match reader.next_record_header() {
-            Ok(Some(header)) if is_sound(&header) => {}
-            _ => break,
-        }
-        let Ok(Some(record)) = reader.next_record() else {
-            break;
-        };
-        match record.parse() {
-            Ok(JitDumpRecord::CodeLoad(load)) => {
-                let name = load.function_name.as_slice();
-                let name = String::from_utf8_lossy(&name).into_owned();
-                found.extend(function(load.vma, load.code_bytes.len() as u64, &name));
-            }
-            Ok(JitDumpRecord::CodeMove(moved)) => {
-                let mut old = found.iter().rev();
-                let old = old.find(|f| f.span.start.0 == moved.old_code_addr);
-                let name = old.map(|f| f.name.clone());
-                found.extend(
-                    name.and_then(|name| function(moved.new_code_addr, moved.code_size, &name)),
-                );
-            }
-            Ok(_) => {}
-            Err(_) => break,
-        }
-    }
-    found
 }
 
 fn is_sound(header: &JitDumpRecordHeader) -> bool {
@@ -142,6 +178,56 @@ fn function(start: u64, size: u64, name: &str) -> Option<GeneratedFunction> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn perf_map(text: &[u8]) -> Vec<GeneratedFunction> {
+        let mut found = Found::default();
+        found.read_map(text);
+        found.functions
+    }
+
+    fn jitdump(bytes: &[u8]) -> Vec<GeneratedFunction> {
+        let mut found = Found::default();
+        found.read_dump(bytes);
+        found.functions
+    }
+
+    /// The body of a record of code that moved.
+    fn moved(from: u64, to: u64, size: u64) -> Vec<u8> {
+        let mut body = [7u32.to_le_bytes(), 8u32.to_le_bytes()].concat();
+        for number in [to, from, to, size, 1] {
+            body.extend(number.to_le_bytes());
+        }
+        body
+    }
+
+    #[test]
+    fn code_that_moved_keeps_its_name() {
+        let mut records = vec![
+            (0, load(0x1000, 16, "first")),
+            (0, load(0x1000, 16, "again")),
+            (1, moved(0x1000, 0x9000, 16)),
+        ];
+        // Moves of code that nobody told of are no functions, and are looked for in no list.
+        records.extend((0..5000).map(|n| (1, moved(0x7000_0000 + n, 0x10, 16))));
+        let all = jitdump(&dump(&records));
+        let last = (0x9000, 16, "again");
+        assert_eq!(
+            named(&all),
+            [(0x1000, 16, "first"), (0x1000, 16, "again"), last]
+        );
+    }
+
+    #[test]
+    fn all_files_together_have_a_bound() {
+        let mut found = Found {
+            entries: MOST_FUNCTIONS - 1,
+            ..Found::default()
+        };
+        found.read_map(&b"10 4 one\n20 4 two\n"[..]);
+        assert_eq!(named(&found.functions), [(0x10, 4, "one")]);
+        found.read_dump(dump(&[(0, load(0x1000, 16, "more"))]).as_slice());
+        assert_eq!(found.functions.len(), 1);
+    }
 
     fn named(all: &[GeneratedFunction]) -> Vec<(u64, u64, &str)> {
         let of = |f: &'_ GeneratedFunction| (f.span.start.0, f.span.len);
@@ -203,14 +289,14 @@ mod tests {
             (0, load(0x2000, 8, "second")),
         ]);
         let both = [(0x1000, 16, "first"), (0x2000, 8, "second")];
-        assert_eq!(named(&jitdump(whole.as_slice())), both);
+        assert_eq!(named(&jitdump(&whole)), both);
         assert_eq!(named(&jitdump(&whole[..whole.len() - 1])), both[..1]);
         // A record that is shorter than its own head.
         let mut broken = whole.clone();
         broken[40 + 4..40 + 8].copy_from_slice(&3u32.to_le_bytes());
-        assert_eq!(named(&jitdump(broken.as_slice())), []);
-        assert_eq!(named(&jitdump(&b"no dump"[..])), []);
-        assert_eq!(named(&jitdump(&b""[..])), []);
+        assert_eq!(named(&jitdump(&broken)), []);
+        assert_eq!(named(&jitdump(b"no dump")), []);
+        assert_eq!(named(&jitdump(b"")), []);
     }
 
     #[test]

@@ -198,7 +198,9 @@ fn finding(process: &mut Process, line: Granule, prediction: Prediction) -> Find
                 // A line may hold the neighbour alone.
                 object_offset: object
                     .span()
-                    .is_none_or(|s| base.0 < s.end().0 && s.start.0 < base.0 + line.bytes())
+                    .is_none_or(|s| {
+                        base.0 < s.end().0 && s.start.0 < base.0.saturating_add(line.bytes())
+                    })
                     .then(|| base.0.wrapping_sub(object.start.0) as i64),
                 ..findings::Line::default()
             })

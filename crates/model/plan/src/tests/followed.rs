@@ -245,9 +245,82 @@ fn code_of_a_runtime_is_named_by_how_it_is_started() {
     ] {
         let mut finding = examples::no_debug_info();
         finding.object.language = Some(language);
+        for site in &mut finding.sites {
+            site.function = "0x7f00a0".into();
+        }
         let text = &advise(&finding, 64)[0].text;
         assert!(
             text.contains(how) && !text.contains("Build with -g"),
+            "{text}"
+        );
+        // The runtime was started so already: its code has names, if no files.
+        for site in &mut finding.sites {
+            site.function = "Builtins_AtomicsAdd+0x64e".into();
+        }
+        let text = &advise(&finding, 64)[0].text;
+        assert!(!text.contains(how), "{text}");
+    }
+}
+
+/// `struct rec { atomic_long x, y; } recs[2000]`: with `y` on a line of its own an element has 128
+/// bytes, 112 more than now.
+#[test]
+fn the_growth_of_an_array_is_that_of_all_its_elements() {
+    let words = vec![
+        word(0, 8, "recs[0].x", &[(1, 0, 0, 90, 0)]),
+        word(8, 8, "recs[0].y", &[(2, 0, 0, 90, 0)]),
+        word(16, 8, "recs[1].x", &[(1, 0, 0, 90, 0)]),
+        word(24, 8, "recs[1].y", &[(2, 0, 0, 90, 0)]),
+    ];
+    let mut finding = global("recs", "struct rec[2000]", 32_000, "a.c", words);
+    finding.object.element_size = Some(16);
+    let all = advise(&finding, 64);
+    assert_says(&all[0], &["before `y`"]);
+    assert_eq!(all[0].grows_by, Some(224_000));
+}
+
+/// A structure of 64 bytes with counters of eight in it: its size is not theirs.
+#[test]
+fn an_array_in_a_structure_has_elements_of_its_own_size() {
+    let words = vec![
+        word(8, 8, "p.done[0]", &[(1, 0, 0, 90, 0)]),
+        word(16, 8, "p.done[1]", &[(2, 0, 0, 90, 0)]),
+    ];
+    let mut finding = global("p", "struct phase", 64, "a.c", words);
+    finding.object.element_size = Some(64);
+    let all = advise(&finding, 64);
+    assert_says(&all[0], &["8 bytes now", "make the element a structure"]);
+    assert!(!all[0].text.contains("whole lines"), "{}", all[0].text);
+}
+
+#[test]
+fn what_two_threads_write_belongs_to_neither_however_seldom_it_was_seen() {
+    let words = vec![
+        word(0, 8, "s.a", &[(1, 0, 90, 0, 0)]),
+        word(8, 8, "s.b", &[(1, 0, 8, 0, 0), (9, 0, 2, 0, 0)]),
+        word(16, 8, "s.c", &[(2, 0, 90, 0, 0)]),
+    ];
+    let mut finding = global("s", "struct s", 24, "s.c", words);
+    // Some of it is true sharing, so the threads were there at the same time.
+    finding.sharing = Sharing::Mixed;
+    finding.false_share = 0.9;
+    assert_says(
+        &advise(&finding, 64)[0],
+        &["`s.b` (written by several threads)"],
+    );
+}
+
+#[test]
+fn a_counter_of_barriers_is_no_barrier() {
+    for (name, waits) in [("write_barrier_hits", false), ("start_barrier", true)] {
+        let words = vec![word(0, 8, name, &[(1, 0, 0, 90, 90), (2, 0, 0, 90, 90)])];
+        let mut finding = global(name, "long", 8, "a.c", words);
+        finding.sharing = Sharing::True;
+        finding.false_share = 0.0;
+        let text = &advise(&finding, 64)[0].text;
+        assert_eq!(
+            text.contains("threads wait for each other"),
+            waits,
             "{text}"
         );
     }
