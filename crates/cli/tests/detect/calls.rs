@@ -3,22 +3,28 @@
 
 use crate::support::targets::{open, side_by_side};
 use crate::support::{c_program, plain_sunder};
+use std::path::Path;
+use sunder_findings::Finding;
+
+/// The first finding of the program that is not latent.
+fn first_finding(program: &Path) -> Result<Finding, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("result.json");
+    let mut command = plain_sunder();
+    command.args(["detect", "--quiet", "-o"]).arg(&file);
+    let seen = command.arg("--").arg(program).output();
+    assert!(seen.expect("sunder starts").status.success());
+    let mut findings = open(&file)?.findings.into_iter();
+    Ok(findings.find(|f| !f.latent).ok_or("nothing was found")?)
+}
 
 #[test]
 fn two_allocations_on_one_line_are_two_objects() {
     let Some(program) = c_program("two_calls", &["-g", "-O1", "-pthread"]) else {
         return;
     };
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("result.json");
     side_by_side("two calls", || {
-        let mut command = plain_sunder();
-        command.args(["detect", "--quiet", "-o"]).arg(&file);
-        let seen = command.arg("--").arg(&program).output();
-        assert!(seen.expect("sunder starts").status.success());
-        let result = open(&file)?;
-        let finding = result.findings.iter().find(|f| !f.latent);
-        let finding = finding.ok_or("nothing was found")?;
+        let finding = first_finding(&program)?;
         let other = finding.neighbour.as_ref().ok_or("there is one object")?;
         let mut names = [finding.object.name.as_deref(), other.name.as_deref()];
         names.sort_unstable();
@@ -34,16 +40,8 @@ fn types_name_a_heap_that_nobody_recorded() {
     let Some(program) = c_program("static_heap", &["-static"]) else {
         return;
     };
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("result.json");
     side_by_side("static heap", || {
-        let mut command = plain_sunder();
-        command.args(["detect", "--quiet", "-o"]).arg(&file);
-        let seen = command.arg("--").arg(&program).output();
-        assert!(seen.expect("sunder starts").status.success());
-        let result = open(&file)?;
-        let finding = result.findings.iter().find(|f| !f.latent);
-        let finding = finding.ok_or("nothing was found")?;
+        let finding = first_finding(&program)?;
         let of = finding.object.type_name.as_deref().unwrap_or_default();
         assert!(of.ends_with("struct tally"), "{finding:?}");
         let words = finding.lines.iter().flat_map(|l| &l.words);

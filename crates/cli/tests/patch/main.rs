@@ -6,7 +6,8 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
-use sunder_findings::{Findings, Sharing};
+use sunder_findings::Findings;
+use support::targets::{falsely_shared, open, side_by_side};
 
 /// Two threads count in elements of one array; the work beside the counts keeps the store buffer
 /// from hiding the sharing.
@@ -55,8 +56,8 @@ fn build(folder: &Path) {
     );
 }
 
-/// The program's result with what it printed.
-fn observed(folder: &Path) -> (Findings, Vec<u8>) {
+/// The program's result with what it printed. An error if its threads did not run side by side.
+fn observed(folder: &Path) -> Result<(Findings, Vec<u8>), String> {
     let json = folder.join("result.json");
     let mut command = support::sunder();
     let command = command
@@ -64,129 +65,107 @@ fn observed(folder: &Path) -> (Findings, Vec<u8>) {
         .arg(&json);
     let out = command.arg("--").arg(folder.join("words")).output();
     let out = out.expect("sunder runs");
-    assert!(
-        out.status.success(),
-        "{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
-    (Findings::open(&json).expect("a result"), out.stdout)
+    let complaint = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{complaint}");
+    let result = open(&json)?;
+    match result.run.at_once_percent {
+        Some(at_once) if at_once >= 50.0 => Ok((result, out.stdout)),
+        other => Err(format!("the threads ran at once for {other:?} %")),
+    }
 }
 
 fn shares(findings: &Findings) -> bool {
-    let mut all = findings.findings.iter();
-    all.any(|f| {
-        !f.latent && f.sharing != Sharing::True && f.object.name.as_deref() == Some("counts")
-    })
+    falsely_shared(findings, |f| f.object.name.as_deref() == Some("counts")).is_ok()
+}
+
+/// Builds the program in a folder, observes it until its false sharing is found, and calls `act`
+/// with the folder and what the program printed.
+fn with_a_finding(what: &str, mut act: impl FnMut(&Path, &[u8]) -> Result<(), String>) {
+    side_by_side(what, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path();
+        std::fs::write(folder.join("words.c"), SOURCE).expect("written");
+        build(folder);
+        let (found, printed) = observed(folder)?;
+        if !shares(&found) {
+            return Err(format!("not found: {:?}", found.limits));
+        }
+        act(folder, &printed)
+    });
+}
+
+/// `sunder patch` of the folder's result, with these arguments: status, output and complaint.
+fn patched(folder: &Path, more: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = support::sunder();
+    let command = command
+        .arg("patch")
+        .arg(folder.join("result.json"))
+        .arg("--root")
+        .arg(folder);
+    let out = command.args(more).output().expect("sunder runs");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (out.status.code(), text(out.stdout), text(out.stderr))
 }
 
 #[test]
 fn the_diff_of_a_result_ends_the_false_sharing() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let folder = folder.path();
-    std::fs::write(folder.join("words.c"), SOURCE).expect("written");
-    build(folder);
-    let (found, printed) = observed(folder);
-    if !shares(&found) {
-        return println!("SKIP: the threads did not run at once");
-    }
-    let mut command = support::sunder();
-    let out = command
-        .arg("patch")
-        .arg(folder.join("result.json"))
-        .arg("--root")
-        .arg(folder)
-        .output();
-    let out = out.expect("sunder runs");
-    let diff = String::from_utf8(out.stdout).expect("text");
-    assert_eq!(out.status.code(), Some(0), "{diff}");
-    assert!(
-        diff.contains("+struct __attribute__((aligned(64))) count {"),
-        "{diff}"
-    );
-    let fix = folder.join("fix.diff");
-    std::fs::write(&fix, &diff).expect("written");
-    let Ok(applied) = Command::new("patch")
-        .args(["-p1", "-i"])
-        .arg(&fix)
-        .current_dir(folder)
-        .output()
-    else {
-        return println!("SKIP: there is no program patch here");
-    };
-    assert!(
-        applied.status.success(),
-        "{}",
-        String::from_utf8_lossy(&applied.stdout)
-    );
-    build(folder);
-    let (after, again) = observed(folder);
-    assert_eq!(printed, again);
-    assert!(!shares(&after), "{:#?}", after.findings);
+    with_a_finding("a diff", |folder, printed| {
+        let (status, diff, _) = patched(folder, &[]);
+        assert_eq!(status, Some(0), "{diff}");
+        let aligned = "+struct __attribute__((aligned(64))) count {";
+        assert!(diff.contains(aligned), "{diff}");
+        std::fs::write(folder.join("fix.diff"), &diff).expect("written");
+        let applied = Command::new("patch")
+            .args(["-p1", "-i", "fix.diff"])
+            .current_dir(folder)
+            .output()
+            .expect("patch comes with the tools that build Debian packages");
+        let told = String::from_utf8_lossy(&applied.stdout);
+        assert!(applied.status.success(), "{told}");
+        build(folder);
+        let (after, again) = observed(folder)?;
+        assert_eq!(printed, again);
+        assert!(!shares(&after), "{:#?}", after.findings);
+        Ok(())
+    });
 }
 
 /// The trial builds, runs and observes copies. How much it gains is up to the machine.
 #[test]
 fn a_trial_works_on_copies_and_writes_the_best() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let folder = folder.path();
-    std::fs::write(folder.join("words.c"), SOURCE).expect("written");
-    build(folder);
-    if !shares(&observed(folder).0) {
-        return println!("SKIP: the threads did not run at once");
-    }
-    let mut command = support::sunder();
-    let command = command
-        .arg("patch")
-        .arg(folder.join("result.json"))
-        .arg("--root")
-        .arg(folder);
-    let command = command.args([
-        "--build",
-        "gcc -O2 -g -pthread -o words words.c",
-        "--run",
-        "./words",
-    ]);
-    let command = command
-        .args(["--time", "1s", "-o"])
-        .arg(folder.join("fix.diff"));
-    let out = command.output().expect("sunder runs");
-    let told = String::from_utf8(out.stdout).expect("text");
-    assert!(told.contains("compiles     yes"), "{told}");
-    assert!(told.contains("output equal yes"), "{told}");
-    assert_eq!(
-        std::fs::read_to_string(folder.join("words.c")).expect("there"),
-        SOURCE
-    );
-    if out.status.code() == Some(0) {
-        let fix = std::fs::read_to_string(folder.join("fix.diff")).expect("written");
-        assert!(fix.starts_with("--- a/words.c"), "{fix}");
-    }
+    with_a_finding("a trial", |folder, _| {
+        let fix = folder.join("fix.diff");
+        let compile = "gcc -O2 -g -pthread -o words words.c";
+        let fix_name = fix.to_str().expect("text");
+        let run = ["--build", compile, "--run", "./words"];
+        let out = ["--time", "1s", "-o", fix_name];
+        let (status, told, _) = patched(folder, &[run, out].concat());
+        assert!(told.contains("compiles     yes"), "{told}");
+        assert!(told.contains("output equal yes"), "{told}");
+        let source = std::fs::read_to_string(folder.join("words.c"));
+        assert_eq!(source.expect("there"), SOURCE);
+        if status == Some(0) {
+            let fix = std::fs::read_to_string(fix).expect("written");
+            assert!(fix.starts_with("--- a/words.c"), "{fix}");
+        } else {
+            // What was tried last may have run on one processor.
+            assert!(!fix.exists(), "{told}");
+        }
+        Ok(())
+    });
 }
 
 #[test]
 fn a_program_that_can_not_be_built_gives_one_sentence() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let folder = folder.path();
-    std::fs::write(folder.join("words.c"), SOURCE).expect("written");
-    build(folder);
-    if !shares(&observed(folder).0) {
-        return println!("SKIP: the threads did not run at once");
-    }
-    let mut command = support::sunder();
-    let command = command
-        .arg("patch")
-        .arg(folder.join("result.json"))
-        .arg("--root")
-        .arg(folder);
-    let command = command
-        .args(["--build", "exit 7", "--run", "./words", "-o"])
-        .arg(folder.join("fix.diff"));
-    let out = command.output().expect("sunder runs");
-    let told = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(125), "{told}");
-    assert!(
-        told.contains("without any change, `exit 7` fails with exit status 7"),
-        "{told}"
-    );
-    assert!(!folder.join("fix.diff").exists());
+    with_a_finding("no build", |folder, _| {
+        let fix = folder.join("fix.diff");
+        let fix_name = fix.to_str().expect("text");
+        let run = ["--build", "exit 7", "--run", "./words", "-o", fix_name];
+        let (status, _, told) = patched(folder, &run);
+        assert_eq!(status, Some(125), "{told}");
+        let why = "without any change, `exit 7` fails with exit status 7";
+        assert!(told.contains(why), "{told}");
+        assert!(!fix.exists());
+        Ok(())
+    });
 }
