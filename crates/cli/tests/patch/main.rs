@@ -119,7 +119,7 @@ fn the_diff_of_a_result_ends_the_false_sharing() {
             .args(["-p1", "-i", "fix.diff"])
             .current_dir(folder)
             .output()
-            .expect("patch comes with the tools that build Debian packages");
+            .expect("patch is installed by setup/debian-packages");
         let told = String::from_utf8_lossy(&applied.stdout);
         assert!(applied.status.success(), "{told}");
         build(folder);
