@@ -50,7 +50,7 @@ pub fn run(options: &Patch) -> Result<u8> {
             })?;
             conclude(&proposals, &tried, &fix, &options.output)
         }
-        _ => tell(&proposals),
+        _ => tell(&findings, &proposals),
     }
 }
 
@@ -150,8 +150,17 @@ fn row(tried: &Tried, number: usize) -> String {
 }
 
 /// Prints the diff of the best ways, with what they do.
-fn tell(proposals: &Proposals) -> Result<u8> {
+fn tell(findings: &Findings, proposals: &Proposals) -> Result<u8> {
     if proposals.list.is_empty() {
+        let answer = findings.answer(findings.run.threshold_percent);
+        if !answer.reasons.is_empty() {
+            let why: Vec<String> = answer.reasons.iter().map(ToString::to_string).collect();
+            print(&format!(
+                "# Not known whether there is false sharing: {}.\n",
+                why.join("; ")
+            ))?;
+            return Ok(status::INCONCLUSIVE);
+        }
         print("# The result has no false sharing above its threshold.\n")?;
         return Ok(0);
     }

@@ -169,3 +169,19 @@ fn a_program_that_can_not_be_built_gives_one_sentence() {
         Ok(())
     });
 }
+
+#[test]
+fn a_result_that_does_not_know_gives_no_all_clear() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("result.json");
+    let mut command = support::sunder();
+    let command = command.args(["detect", "--quiet", "--format", "json", "-o"]);
+    let out = command.arg(&json).args(["--", "true"]).output();
+    assert!(out.expect("sunder runs").status.success());
+    let (status, told, _) = patched(folder.path(), &[]);
+    assert_eq!(status, Some(122), "{told}");
+    assert!(
+        told.starts_with("# Not known whether there is false sharing"),
+        "{told}"
+    );
+}
