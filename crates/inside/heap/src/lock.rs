@@ -127,9 +127,12 @@ impl<T> Lock<T> {
         unsafe { AtomicU32::from_ptr(self.state.as_ptr().cast()) }
     }
 
+    /// Wakes all who wait. A single one may be interrupted by a signal after it was woken and before
+    /// it takes the lock. If its handler then waits for another lock, whose holder waits for
+    /// this one, nobody would go on.
     fn release(&self) {
         if self.state.swap(FREE, Ordering::Release) & AWAITED != 0 {
-            wake(self.word(), 1, Reach::Process);
+            wake(self.word(), i32::MAX, Reach::Process);
         }
     }
 
@@ -224,6 +227,43 @@ mod tests {
         let order = HIGHER.lock().expect("it is free");
         drop((order, lower));
         assert!(!LOWER.may_refuse());
+    }
+
+    /// The first of two waiting threads is woken and does something else, as one does whose signal
+    /// handler waits for another lock.
+    #[test]
+    fn a_woken_thread_that_does_not_take_the_lock_keeps_no_other_from_it() {
+        static WANTED: Lock<u32> = Lock::new(Rank::Pool, 0);
+        let (waits, who_waits) = channel();
+        let asleep = |thread: i32| {
+            let state = format!("/proc/self/task/{thread}/stat");
+            while !std::fs::read_to_string(&state).is_ok_and(|s| s.contains(") S ")) {
+                std::thread::yield_now();
+            }
+        };
+        // SAFETY: no arguments, cannot fail.
+        let own_number = || unsafe { libc::gettid() };
+        let held = WANTED.lock().expect("it is free");
+        let first = std::thread::spawn({
+            let waits = waits.clone();
+            move || {
+                let marked = WANTED.state.fetch_or(AWAITED, Ordering::Relaxed) | AWAITED;
+                waits.send(own_number()).expect("the test waits");
+                wait(WANTED.word(), marked as u32, None, Reach::Process);
+            }
+        });
+        asleep(who_waits.recv().expect("it has begun"));
+        let (took, taken) = channel();
+        std::thread::spawn(move || {
+            waits.send(own_number()).expect("the test waits");
+            let _lock = WANTED.lock();
+            took.send(()).expect("the test waits");
+        });
+        asleep(who_waits.recv().expect("it has begun"));
+        drop(held);
+        let limit = std::time::Duration::from_secs(20);
+        assert!(taken.recv_timeout(limit).is_ok(), "it waits for ever");
+        first.join().expect("it was woken");
     }
 
     #[test]
