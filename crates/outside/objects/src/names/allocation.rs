@@ -4,11 +4,12 @@
 use super::placed::Placed;
 use super::process::Names;
 use crate::answer::{CodeFrame, TypeHandle};
+use crate::dwarf::Language;
 use crate::flow::Argument;
 use crate::fold;
 use crate::module::CallResult;
-use crate::types::TypeId;
-use sunder_access::{Address, CodeAddress, LinkAddress};
+use crate::types::{TypeId, TypeTable};
+use sunder_access::{Address, CodeAddress, LINE, LinkAddress};
 
 /// How many functions around an allocation (`operator new`, allocators, factories) may be wrappers
 /// of it.
@@ -38,11 +39,7 @@ impl Names {
             }
             let call = self.call_before(placed)?;
             let types = &self.debug(placed.module)?.0.tables.types;
-            let fits = |ty: &TypeId| {
-                types.size(*ty).is_some_and(|s| {
-                    s == size || (s > 1 && size.is_multiple_of(s) && !types.is_shared_head(*ty))
-                })
-            };
+            let fits = |ty: &TypeId| holds(types, *ty, size);
             let found = call.result.filter(fits).or(call.returned.filter(fits));
             if let Some(ty) = found {
                 return Some(TypeHandle {
@@ -154,4 +151,25 @@ impl Names {
         let (debug, image) = modules.get_mut(placed.module)?.debug(options, limits)?;
         debug.result_of_call(after, image, executable, &mut limits.sentences)
     }
+}
+
+/// Whether a block of `size` bytes may hold one `ty` or an array of them.
+fn holds(types: &TypeTable, ty: TypeId, size: u64) -> bool {
+    let Some(one) = types.size(ty) else {
+        return false;
+    };
+    let array = one > 1 && size.is_multiple_of(one) && !types.is_shared_head(ty);
+    one == size || array || fills_lines(types, ty, one, size)
+}
+
+/// Whether a block of `size` bytes is one record of `one` bytes with room up to the end of its last
+/// line, as `aligned_alloc` takes it. Only in C, where a larger block than a record is no derived
+/// class.
+fn fills_lines(types: &TypeTable, ty: TypeId, one: u64, size: u64) -> bool {
+    let language = types.get(types.plain(ty)).map(|t| t.language);
+    let lines = one.checked_next_multiple_of(LINE);
+    one > size / 2
+        && lines == Some(size)
+        && language == Some(Language::C)
+        && types.is_own_record(ty)
 }

@@ -153,6 +153,9 @@ fn allocation_has_the_type_of_the_pointer_that_receives_it() {
         );
         // 50 bytes are no array of that type.
         assert_eq!(told(&[direct], 50), None);
+        // One of them, up to the end of its line; not up to the end of the next.
+        assert_eq!(told(&[direct], 64).as_deref(), Some("struct node"));
+        assert_eq!(told(&[direct], 128), None);
         let wrapped = [
             program.return_of("wrapped", "malloc"),
             program.return_of("reserve", "wrapped"),
