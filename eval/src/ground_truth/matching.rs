@@ -10,6 +10,10 @@
 //! One object is enough, because either of two neighbours on a line may come first, and the
 //! neighbour depends on the layout of a build. Several objects with the same key (blocks from one
 //! loop, say) count once.
+//!
+//! A trace has a truth for each order in which its threads may have run. What is significant in both
+//! orders that are replayed is certain; what is significant in one of them depends on the machine,
+//! so it is neither missed nor a false alarm.
 
 use std::collections::BTreeSet;
 use sunder_findings::{Finding, Findings, Object, ObjectKind, Sharing, Standing, file_name};
@@ -66,6 +70,19 @@ impl Subject {
         self
     }
 
+    /// Whether a report shows it among the first: false or mixed sharing above the threshold.
+    pub fn is_significant(&self) -> bool {
+        self.standing == Standing::Significant
+    }
+
+    fn without_cost(&self) -> Self {
+        Self {
+            standing: Standing::BelowThreshold,
+            cost: 0.0,
+            ..self.clone()
+        }
+    }
+
     /// A short name.
     pub fn name(&self) -> String {
         let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
@@ -93,14 +110,57 @@ fn key(object: &Object) -> String {
     }
 }
 
+/// What a replayed trace says of one subject.
+#[derive(Clone, Debug)]
+pub struct Truth {
+    /// In the order in which the accesses were recorded. Without findings there, the other order's,
+    /// with a cost of 0.
+    pub recorded: Subject,
+    /// With a processor for each thread, all in step; in the same way.
+    pub parallel: Subject,
+}
+
+impl Truth {
+    fn significant_in(&self) -> usize {
+        let both = [&self.recorded, &self.parallel];
+        both.into_iter().filter(|s| s.is_significant()).count()
+    }
+
+    fn is_about(&self, other: &Subject) -> bool {
+        self.recorded.is_about(other) || self.parallel.is_about(other)
+    }
+}
+
+/// The truth about everything that is shared in one of two replays of a trace, the costliest in
+/// step first.
+pub fn truths(recorded: &[Subject], parallel: &[Subject]) -> Vec<Truth> {
+    let mut all: Vec<Truth> = parallel
+        .iter()
+        .map(|of| Truth {
+            recorded: best(of, recorded).map_or_else(|| of.without_cost(), Clone::clone),
+            parallel: of.clone(),
+        })
+        .collect();
+    let others = recorded.iter().filter(|s| best(s, parallel).is_none());
+    all.extend(others.map(|of| Truth {
+        recorded: of.clone(),
+        parallel: of.without_cost(),
+    }));
+    all
+}
+
 /// The outcome for one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// Significant in both.
+    /// Significant in the detector's result and in both orders of the trace.
     Found,
-    /// Significant in the truth only; with the detector's result instead.
+    /// Significant in the detector's result and in one order of the trace.
+    FoundOfOneOrder,
+    /// Significant in one order of the trace only.
+    LeftOutOfOneOrder,
+    /// Significant in both orders of the trace only; with the detector's result instead.
     Missed(Instead),
-    /// Significant in the detector's result only; with the truth instead.
+    /// Significant in the detector's result only; with the trace's instead.
     FalseAlarm(Instead),
 }
 
@@ -120,6 +180,8 @@ impl Outcome {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Found => "found",
+            Self::FoundOfOneOrder => "found: significant in one order of the trace",
+            Self::LeftOutOfOneOrder => "left out: significant in one order of the trace",
             Self::Missed(Instead::BelowThreshold) => "missed: below the threshold",
             Self::Missed(Instead::TrueSharing) => "missed: told as true sharing",
             Self::Missed(Instead::Nothing) => "missed: not seen",
@@ -138,21 +200,33 @@ pub struct Match {
     /// The outcome for it.
     pub outcome: Outcome,
     /// The subject in the truth, if it is there.
-    pub truth: Option<Subject>,
+    pub truth: Option<Truth>,
     /// The subject in the detector's result, if it is there.
     pub detected: Option<Subject>,
 }
 
+impl Match {
+    /// A short name of the subject.
+    pub fn name(&self) -> String {
+        let truth = self.truth.as_ref().map(|t| &t.parallel);
+        let any = truth.or(self.detected.as_ref());
+        any.map_or_else(String::new, Subject::name)
+    }
+}
+
 /// Compares the detector's subjects with the truth. Subjects that are significant in neither are
 /// left out.
-pub fn compare(truth: &[Subject], detected: &[Subject]) -> Vec<Match> {
-    let significant = |s: &&Subject| s.standing == Standing::Significant;
+pub fn compare(truth: &[Truth], detected: &[Subject]) -> Vec<Match> {
     let mut all = Vec::new();
-    for of_truth in truth.iter().filter(significant) {
-        let found = best(of_truth, detected);
-        let outcome = match found {
-            Some(s) if significant(&s) => Outcome::Found,
-            other => Outcome::Missed(instead(other)),
+    for of_truth in truth.iter().filter(|t| t.significant_in() > 0) {
+        let of_both = best(&of_truth.parallel, detected);
+        let found = of_both.or_else(|| best(&of_truth.recorded, detected));
+        let seen = found.is_some_and(Subject::is_significant);
+        let outcome = match (of_truth.significant_in(), seen) {
+            (1, true) => Outcome::FoundOfOneOrder,
+            (1, false) => Outcome::LeftOutOfOneOrder,
+            (_, true) => Outcome::Found,
+            (_, false) => Outcome::Missed(instead(found)),
         };
         all.push(Match {
             outcome,
@@ -160,13 +234,14 @@ pub fn compare(truth: &[Subject], detected: &[Subject]) -> Vec<Match> {
             detected: found.cloned(),
         });
     }
-    for seen in detected.iter().filter(significant) {
-        let known = best(seen, truth);
-        if known.is_some_and(|s| significant(&s)) {
+    for seen in detected.iter().filter(|s| s.is_significant()) {
+        let about = || truth.iter().filter(|t| t.is_about(seen));
+        if about().any(|t| t.significant_in() > 0) {
             continue;
         }
+        let known = about().next();
         all.push(Match {
-            outcome: Outcome::FalseAlarm(instead(known)),
+            outcome: Outcome::FalseAlarm(instead(known.map(|t| &t.parallel))),
             truth: known.cloned(),
             detected: Some(seen.clone()),
         });
@@ -178,9 +253,7 @@ pub fn compare(truth: &[Subject], detected: &[Subject]) -> Vec<Match> {
 fn best<'a>(wanted: &Subject, among: &'a [Subject]) -> Option<&'a Subject> {
     let mut about = among.iter().filter(|s| s.is_about(wanted));
     let first = about.clone().next();
-    about
-        .find(|s| s.standing == Standing::Significant)
-        .or(first)
+    about.find(|s| s.is_significant()).or(first)
 }
 
 fn instead(other: Option<&Subject>) -> Instead {
@@ -236,8 +309,37 @@ mod tests {
     }
 
     fn outcomes(truth: Vec<Finding>, detected: Vec<Finding>) -> Vec<Outcome> {
-        let all = compare(&result(truth), &result(detected));
+        outcomes_of(truth.clone(), truth, detected)
+    }
+
+    fn outcomes_of(
+        recorded: Vec<Finding>,
+        parallel: Vec<Finding>,
+        detected: Vec<Finding>,
+    ) -> Vec<Outcome> {
+        let truth = truths(&result(recorded), &result(parallel));
+        let all = compare(&truth, &result(detected));
         all.iter().map(|m| m.outcome).collect()
+    }
+
+    /// A lock of the program's own orders its data in the recorded order only, for example.
+    #[test]
+    fn what_one_order_has_is_neither_missed_nor_a_false_alarm() {
+        let of = |sharing, cost| vec![finding(global("a"), sharing, cost)];
+        let sure = || of(Sharing::False, 50.0);
+        for other in [vec![], of(Sharing::True, 50.0), of(Sharing::False, 0.5)] {
+            for (recorded, parallel) in [(sure(), other.clone()), (other, sure())] {
+                let outcomes = |seen| outcomes_of(recorded.clone(), parallel.clone(), seen);
+                assert_eq!(outcomes(sure()), [Outcome::FoundOfOneOrder]);
+                assert_eq!(outcomes(vec![]), [Outcome::LeftOutOfOneOrder]);
+            }
+        }
+        let parts = vec![
+            finding(global("a"), Sharing::False, 50.0),
+            finding(global("b"), Sharing::False, 50.0),
+        ];
+        let got = outcomes_of(parts.clone(), sure(), parts);
+        assert_eq!(got, [Outcome::Found, Outcome::FoundOfOneOrder]);
     }
 
     #[test]
