@@ -33,6 +33,7 @@ mod sharable;
 mod shared;
 mod shown;
 mod slots;
+mod stack_mappings;
 mod threads;
 mod unattributed;
 mod wanted;

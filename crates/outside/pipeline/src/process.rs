@@ -12,6 +12,7 @@ use crate::heap::{Heap, SegmentBlocks};
 use crate::pointers;
 use crate::recorded_stacks::RecordedStacks;
 use crate::sharable::as_it_was;
+use crate::stack_mappings::stacks_of;
 use crate::threads::Threads;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -459,17 +460,7 @@ impl Process {
         if !self.recorded_stacks.stacks().is_empty() {
             return self.recorded_stacks.stacks().to_vec();
         }
-        self.threads
-            .stack_pointers()
-            .filter_map(|(thread, pointer)| {
-                let span = self.mappings.at(Address(pointer))?.span;
-                // Green threads and coroutines run on parts of large mappings. Such a mapping as a
-                // whole is not a thread's stack.
-                let stack = self.mappings.at(Address(pointer))?;
-                (stack.path.starts_with("[stack") || span.len <= LARGEST_STACK)
-                    .then_some(ThreadStack { thread, span })
-            })
-            .collect()
+        stacks_of(self.threads.stack_pointers(), &self.mappings)
     }
 
     /// Whether a thread was seen in this mapping on a stack that is not its own. The program
@@ -547,7 +538,3 @@ const MOST_THREADS_SEARCHED: usize = 16;
 /// The most threads whose tables of thread-local blocks are read at a time; each costs a few
 /// system calls.
 const MOST_THREADS_READ: usize = 256;
-
-/// Mappings larger than this hold more than one thread's stack: eight times
-/// glibc's default of 8 MiB.
-const LARGEST_STACK: u64 = 64 << 20;
