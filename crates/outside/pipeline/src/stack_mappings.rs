@@ -54,8 +54,13 @@ mod tests {
             };
             let mapping = Mapping {
                 span,
+                file_offset: 0,
                 path: path.to_owned(),
-                ..Mapping::default()
+                inode: 0,
+                read: true,
+                write: true,
+                execute: false,
+                shared: false,
             };
             let mappings: Mappings = [mapping].into_iter().collect();
             let thread = ThreadId(7);
