@@ -45,10 +45,13 @@ fn machine_part(text: &mut String) {
             machine.cpu_model.clone()
         },
     );
+    let quota = machine.quota.map_or_else(String::new, |cpus| {
+        format!(", with a quota of the time of {cpus:.1} (control group)")
+    });
     row(
         "CPUs",
         format!(
-            "{} online, {} allowed to us",
+            "{} online, {} allowed to us{quota}",
             machine.online.len(),
             machine.allowed.len()
         ),

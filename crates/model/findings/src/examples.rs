@@ -26,6 +26,8 @@ pub fn result(findings: Vec<Finding>) -> Findings {
         machine: Machine {
             cpu: "AMD EPYC 9B14".to_owned(),
             cpus: 8,
+            cpus_online: 16,
+            cpu_quota: None,
             line_size: 64,
             transfer_ns: Some(61.5),
             kernel: "6.1.0-28-amd64".to_owned(),
@@ -45,6 +47,7 @@ pub fn result(findings: Vec<Finding>) -> Findings {
             observer_cpu_seconds: 0.021,
             program_cpu_seconds: Some(6.3),
             at_once_percent: Some(91.5),
+            only_cpu: None,
             without_cpu: false,
             unattributed_percent: Some(2.5),
             unattributed: vec![Unattributed {

@@ -135,6 +135,13 @@ pub struct Machine {
     pub cpu: String,
     /// The number of CPUs that the program could run on.
     pub cpus: u32,
+    /// The number of CPUs that are online; 0 if not known.
+    #[serde(default)]
+    pub cpus_online: u32,
+    /// How much time control groups grant, in CPUs: 0.5 for half of the time of one. Absent if
+    /// they set no quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_quota: Option<f64>,
     /// Bytes of a coherence granule.
     pub line_size: u32,
     /// Measured nanoseconds for one line to go from one core to another.
@@ -183,6 +190,9 @@ pub struct Run {
     /// did nearly all of the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once_percent: Option<f64>,
+    /// The CPU (the kernel's number) on which all threads ran, if it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only_cpu: Option<u32>,
     /// Whether samples do not tell on which CPU they were taken, so that threads that share a CPU
     /// can't be told from others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -1,7 +1,7 @@
 //! The answer of a run in one word: whether false sharing was found, or none, or whether the run could
 //! not tell. Used by reports and by `--fail-on`; it must not look at anything but the result.
 
-use crate::{Findings, Run};
+use crate::{Findings, Machine, Run};
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,8 +48,21 @@ pub enum Answer {
 #[serde(rename_all = "snake_case", tag = "reason")]
 #[non_exhaustive]
 pub enum Reason {
-    /// The program may use one CPU only.
-    OneCpu,
+    /// The program may use one CPU only, or all of its threads ran on one.
+    OneCpu {
+        /// The kernel's number of the CPU on which they ran, if they might have used others.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cpu: Option<u32>,
+        /// How many CPUs the machine has; 0 if that is not known.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        online: u32,
+    },
+    /// The program's control group grants it less than the time of two CPUs. Told beside another
+    /// reason that this may explain.
+    CpuQuota {
+        /// The time in CPUs, as 0.5 for half of one.
+        cpus: f64,
+    },
     /// The recording does not tell on which CPU threads ran.
     NoCpuNumbers,
     /// Two threads ran at once for too little of the time.
@@ -72,7 +85,18 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OneCpu => f.write_str("the program may use one CPU only"),
+            Self::OneCpu { online: 1, .. } => f.write_str("the machine has one CPU only"),
+            Self::OneCpu { cpu: None, .. } => f.write_str(
+                "an affinity mask (taskset) or a cpuset leaves the program one CPU only",
+            ),
+            Self::OneCpu { cpu: Some(cpu), .. } => write!(
+                f,
+                "all threads ran on CPU {cpu}, which an affinity mask (taskset) or a cpuset may demand"
+            ),
+            Self::CpuQuota { cpus } => write!(
+                f,
+                "the program's control group grants it the time of {cpus:.1} CPUs (cpu.max)"
+            ),
             Self::NoCpuNumbers => f.write_str(
                 "the recording does not tell on which CPU threads ran (perf record --sample-cpu)",
             ),
@@ -90,6 +114,14 @@ impl fmt::Display for Reason {
     }
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 impl Findings {
     /// The answer of this result, for findings that cost at least `threshold_percent`.
     pub fn answer(&self, threshold_percent: f64) -> Verdict {
@@ -99,7 +131,7 @@ impl Findings {
                 reasons: Vec::new(),
             };
         }
-        let reasons = reasons(&self.run, self.machine.cpus);
+        let reasons = reasons(&self.run, &self.machine);
         let answer = if reasons.is_empty() {
             Answer::None
         } else {
@@ -111,7 +143,7 @@ impl Findings {
 
 /// Why a run that found nothing may not have shown what there is. A trace has every access, and one
 /// thread has nothing to share.
-fn reasons(run: &Run, cpus: u32) -> Vec<Reason> {
+fn reasons(run: &Run, machine: &Machine) -> Vec<Reason> {
     let mut all = Vec::new();
     if run.observer == "trace" {
         return all;
@@ -126,15 +158,26 @@ fn reasons(run: &Run, cpus: u32) -> Vec<Reason> {
     if run.threads <= 1 {
         return all;
     }
+    let online = machine.cpus_online;
     let live = run.observer != "import";
-    if live && cpus == 1 {
-        all.push(Reason::OneCpu);
+    if live && machine.cpus == 1 {
+        all.push(Reason::OneCpu { cpu: None, online });
     } else if run.without_cpu {
         all.push(Reason::NoCpuNumbers);
     } else if let Some(percent) = run.at_once_percent
         && percent < LEAST_AT_ONCE_PERCENT
     {
-        all.push(Reason::SeldomAtOnce { percent });
+        let one = |cpu| Reason::OneCpu {
+            cpu: Some(cpu),
+            online,
+        };
+        all.push(run.only_cpu.map_or(Reason::SeldomAtOnce { percent }, one));
+    }
+    if let Some(cpus) = machine.cpu_quota
+        && cpus < 2.0
+        && !all.is_empty()
+    {
+        all.push(Reason::CpuQuota { cpus });
     }
     if let Some(percent) = run.unattributed_percent
         && percent >= MOST_UNATTRIBUTED_PERCENT
@@ -229,10 +272,52 @@ mod tests {
     }
 
     #[test]
+    fn one_cpu_is_told_with_what_left_no_other() {
+        let of = |cpus, cpus_online, only_cpu, cpu_quota| {
+            let run = Run {
+                only_cpu,
+                at_once_percent: Some(0.0),
+                ..good()
+            };
+            let machine = Machine {
+                cpus,
+                cpus_online,
+                cpu_quota,
+                ..Machine::default()
+            };
+            let reasons = reasons(&run, &machine);
+            reasons.iter().map(Reason::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1, 1, Some(0), None), ["the machine has one CPU only"]);
+        assert_eq!(
+            of(1, 8, Some(3), None),
+            ["an affinity mask (taskset) or a cpuset leaves the program one CPU only"]
+        );
+        assert_eq!(
+            of(8, 8, Some(3), None),
+            ["all threads ran on CPU 3, which an affinity mask (taskset) or a cpuset may demand"]
+        );
+        assert_eq!(
+            of(8, 8, None, Some(0.5)),
+            [
+                "two threads ran at once for at most 0 % of the time",
+                "the program's control group grants it the time of 0.5 CPUs (cpu.max)"
+            ]
+        );
+        assert_eq!(of(8, 8, None, Some(2.0)).len(), 1);
+    }
+
+    #[test]
     fn the_form_in_a_file_is_stable() {
         let verdict = Verdict {
             answer: Answer::Inconclusive,
-            reasons: vec![Reason::OneCpu, Reason::SeldomAtOnce { percent: 3.0 }],
+            reasons: vec![
+                Reason::OneCpu {
+                    cpu: None,
+                    online: 0,
+                },
+                Reason::SeldomAtOnce { percent: 3.0 },
+            ],
         };
         assert_eq!(
             serde_json::to_string(&verdict).expect("a text"),

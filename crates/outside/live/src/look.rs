@@ -115,7 +115,7 @@ impl Look {
         threshold: Option<f64>,
         ending: Ending,
     ) -> Result<Self> {
-        let machine = Machine::read();
+        let machine = Machine::read_beside(process);
         let line = options.line_size.map_or(machine.line.bytes(), u64::from);
         let transfer = machine::transfer_cost().map(|t| t.nanoseconds);
         let config = judge_config(line, transfer)?;

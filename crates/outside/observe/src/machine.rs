@@ -6,6 +6,7 @@
 
 mod capabilities;
 mod facts;
+mod quota;
 mod transfer;
 
 pub use capabilities::{Capabilities, Capability, probe_memory_events, probe_user_registers};

@@ -33,8 +33,24 @@ pub struct AtOnce {
     at_once: f64,
     /// Nanoseconds of each thread.
     threads: HashMap<(ProcessId, ThreadId), u64>,
+    /// The CPU of the first sample.
+    first_cpu: Option<u32>,
+    /// Whether there were samples of another.
+    on_others: bool,
     /// Whether a sample does not tell its CPU.
     without_cpu: bool,
+}
+
+/// What samples told of the threads' CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Told {
+    /// The share of the time in which a thread ran, 0 to 100, in which two did, at most; `None` if no
+    /// sample tells, or if one thread did nearly all of the work, so that no other had to run with it.
+    pub at_once_percent: Option<f64>,
+    /// The CPU of all samples, if it is one.
+    pub only_cpu: Option<u32>,
+    /// Whether samples do not tell their CPU.
+    pub without_cpu: bool,
 }
 
 impl AtOnce {
@@ -44,6 +60,8 @@ impl AtOnce {
             self.without_cpu = true;
             return;
         }
+        let first = *self.first_cpu.get_or_insert(sample.cpu);
+        self.on_others |= first != sample.cpu;
         let thread = (sample.process, sample.thread);
         if self.threads.len() < MOST_THREADS || self.threads.contains_key(&thread) {
             let time = self.threads.entry(thread).or_default();
@@ -74,10 +92,8 @@ impl AtOnce {
         self.at_once += (all - most).min(most);
     }
 
-    /// The share of the time in which a thread ran, 0 to 100, in which two did, at most; `None` if no
-    /// sample tells, or if one thread did nearly all of the work, so that no other had to run with it.
-    /// And whether samples do not tell their CPU.
-    pub fn finish(mut self) -> (Option<f64>, bool) {
+    /// Sums up.
+    pub fn finish(mut self) -> Told {
         for ((length, _), cpus) in std::mem::take(&mut self.slices) {
             self.add(length, &cpus);
         }
@@ -85,8 +101,12 @@ impl AtOnce {
         let most = self.threads.values().max().copied().unwrap_or(0);
         let is_of_several = (most as f64) < all as f64 * NEARLY_ALL;
         let tells = self.ran > 0.0 && is_of_several;
-        let percent = tells.then(|| 100.0 * self.at_once / self.ran);
-        (percent, self.without_cpu)
+        let is_known = !self.on_others && !self.without_cpu;
+        Told {
+            at_once_percent: tells.then(|| 100.0 * self.at_once / self.ran),
+            only_cpu: self.first_cpu.filter(|_| is_known),
+            without_cpu: self.without_cpu,
+        }
     }
 }
 
@@ -114,7 +134,7 @@ mod tests {
                 });
             }
         }
-        at_once.finish().0
+        at_once.finish().at_once_percent
     }
 
     #[test]

@@ -38,7 +38,10 @@ impl Building {
     pub(crate) fn new(observed: Observed, lost: u64, at_once: AtOnce) -> Self {
         let mut run = observed.run;
         run.lost_samples += lost;
-        (run.at_once_percent, run.without_cpu) = at_once.finish();
+        let told = at_once.finish();
+        run.at_once_percent = told.at_once_percent;
+        run.only_cpu = told.only_cpu;
+        run.without_cpu = told.without_cpu;
         Self {
             findings: Findings {
                 schema: SCHEMA.into(),
@@ -157,6 +160,8 @@ pub fn show_machine(
     findings::Machine {
         cpu: machine.cpu_model.clone(),
         cpus: u32::try_from(machine.allowed.len()).unwrap_or(u32::MAX),
+        cpus_online: u32::try_from(machine.online.len()).unwrap_or(u32::MAX),
+        cpu_quota: machine.quota,
         line_size,
         transfer_ns,
         kernel: machine.kernel.clone(),

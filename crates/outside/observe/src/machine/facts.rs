@@ -1,11 +1,13 @@
 //! The facts of the machine: CPUs, coherency line, model, kernel.
 //!
 //! Read once at start. They come from sysfs and procfs below two directories, which tests replace;
-//! only the affinity mask comes from a system call, and the `cpuid` fallbacks from the CPU.
+//! only the affinity mask comes from a system call, the quota from control groups, and the `cpuid`
+//! fallbacks from the CPU.
 
+use super::quota::quota;
 use std::fs;
 use std::path::{Path, PathBuf};
-use sunder_access::Granule;
+use sunder_access::{Granule, ProcessId};
 
 /// One logical CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +20,7 @@ pub struct Cpu {
 }
 
 /// What this machine is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
     /// The unit of coherence between its CPUs.
     pub line: Granule,
@@ -32,7 +34,13 @@ pub struct Machine {
     pub kernel: String,
     /// Whether a hypervisor announces itself.
     pub hypervisor: bool,
+    /// How much time control groups grant this process, in CPUs: 0.5 is half of the time of one.
+    /// `None` without a quota, or if it can't be read.
+    pub quota: Option<f64>,
 }
+
+/// Where control groups are mounted.
+const GROUPS: &str = "/sys/fs/cgroup";
 
 /// The kernel's description of its CPUs.
 const CPUS: &str = "/sys/devices/system/cpu";
@@ -41,7 +49,19 @@ impl Machine {
     /// Reads the facts of this machine. Never fails: a fact that cannot be read has the value that
     /// its field's description names.
     pub fn read() -> Self {
-        Self::read_from(Path::new(CPUS), Path::new("/proc"), affinity().as_deref())
+        let affinity = affinity();
+        let mut machine = Self::read_from(Path::new(CPUS), Path::new("/proc"), affinity.as_deref());
+        machine.quota = quota(Path::new("/proc/self/cgroup"), Path::new(GROUPS));
+        machine
+    }
+
+    /// As [`read`](Self::read), with the quota of another process.
+    pub fn read_beside(process: ProcessId) -> Self {
+        let groups = format!("/proc/{process}/cgroup");
+        Self {
+            quota: quota(Path::new(&groups), Path::new(GROUPS)),
+            ..Self::read()
+        }
     }
 
     /// As [`read`](Self::read), from the given copies of
@@ -66,6 +86,7 @@ impl Machine {
             hypervisor: cpuinfo_field(&info, "flags")
                 .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
             kernel: trimmed(proc.join("sys/kernel/osrelease")).unwrap_or_default(),
+            quota: None,
             online,
             allowed,
         }
