@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use sunder_findings::{DEFAULT_THRESHOLD_PERCENT, Findings, Sharing};
+use sunder_findings::{Answer, DEFAULT_THRESHOLD_PERCENT, Findings, Reason, Sharing, Verdict};
 use sunder_workloads::{Variant, Workload, default_out_dir};
 
 /// Workloads are recorded at the tests' size divided by this, because tracing takes long. Programs
@@ -58,6 +58,7 @@ pub fn run(options: &Options) -> Result<()> {
             "in_step_cost_percent",
             "detected_kind",
             "detected_cost_percent",
+            "verdict",
             "object",
         ],
     )?;
@@ -70,11 +71,12 @@ pub fn run(options: &Options) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     for ((workload, variant, target), truth) in all.into_iter().zip(known) {
         for i in 0..options.repetitions {
-            let seen = programs::findings(&target, &sunder, &[])?;
-            let seen = subjects(&seen, DEFAULT_THRESHOLD_PERCENT);
+            let result = programs::findings(&target, &sunder, &[])?;
+            let seen = subjects(&result, DEFAULT_THRESHOLD_PERCENT);
+            let verdict = result.answer(DEFAULT_THRESHOLD_PERCENT);
             for found in compare(&truth, &seen) {
-                record.row(&row(&workload, variant, i, &found))?;
-                tally.add(&workload, variant, &found)?;
+                record.row(&row(&workload, variant, i, &found, &verdict))?;
+                tally.add(&workload, variant, &found, &verdict)?;
             }
             tally.runs += 1;
         }
@@ -129,7 +131,13 @@ fn succeed(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-fn row(workload: &Workload, variant: Variant, run: u32, found: &Match) -> Vec<String> {
+fn row(
+    workload: &Workload,
+    variant: Variant,
+    run: u32,
+    found: &Match,
+    verdict: &Verdict,
+) -> Vec<String> {
     let truth = found.truth.as_ref();
     let mut row = vec![
         workload.name.clone(),
@@ -145,6 +153,12 @@ fn row(workload: &Workload, variant: Variant, run: u32, found: &Match) -> Vec<St
         row.push(subject.map_or("", |s| kind(s.sharing)).to_owned());
         row.push(subject.map_or(String::new(), |s| format!("{:.2}", s.cost)));
     }
+    let reasons: Vec<String> = verdict.reasons.iter().map(Reason::to_string).collect();
+    row.push(match verdict.answer {
+        Answer::Found => "found".to_owned(),
+        Answer::None => "none".to_owned(),
+        Answer::Inconclusive => format!("\"inconclusive: {}\"", reasons.join("; ")),
+    });
     let name = found.name();
     row.push(format!("\"{}\"", name.replace('"', "'")));
     row
@@ -163,6 +177,8 @@ const fn kind(sharing: Sharing) -> &'static str {
 struct Tally {
     runs: u32,
     outcomes: BTreeMap<Outcome, u32>,
+    /// How many were missed in a run whose verdict was that it does not know.
+    not_known: u32,
     /// For each finding in both, its kind in the truth and in the detector's result.
     kinds: BTreeMap<(Sharing, Sharing), u32>,
     /// Lines of the table of what is not found in all three, with their counts.
@@ -170,7 +186,16 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, workload: &Workload, variant: Variant, found: &Match) -> Result<()> {
+    fn add(
+        &mut self,
+        workload: &Workload,
+        variant: Variant,
+        found: &Match,
+        verdict: &Verdict,
+    ) -> Result<()> {
+        if matches!(found.outcome, Outcome::Missed(_)) && verdict.answer == Answer::Inconclusive {
+            self.not_known += 1;
+        }
         *self.outcomes.entry(found.outcome).or_default() += 1;
         let (truth, detected) = (found.truth.as_ref(), found.detected.as_ref());
         if found.outcome == Outcome::Found {
@@ -216,11 +241,12 @@ impl Tally {
             "{} runs. Objects that are significant in both orders of the trace and detected: {found}; \
              in both orders and not detected: {missed}; in one order and detected: {of_one}; \
              detected only: {alarms}.\n\n\
-             - recall: {}\n- precision: {} ({} if what is falsely shared in the trace below the \
+             - recall: {}; of {missed} missed, {} in runs that said that they do not know\n- precision: {} ({} if what is falsely shared in the trace below the \
              threshold counts as right)\n- the same kind of sharing as in the recorded order, of what \
              was found: {}\n",
             self.runs,
             percent(found, found + missed),
+            self.not_known,
             percent(found + of_one, found + of_one + alarms),
             percent(found + of_one + cheap, found + of_one + alarms),
             percent(agreeing, found),
@@ -281,8 +307,12 @@ mod tests {
                 truth: both(truth),
                 detected,
             };
+            let verdict = Verdict {
+                answer: Answer::Inconclusive,
+                reasons: Vec::new(),
+            };
             tally
-                .add(workload, Variant::Shared, &found)
+                .add(workload, Variant::Shared, &found, &verdict)
                 .expect("complete");
         };
         let (fs, mixed) = (Sharing::False, Sharing::Mixed);
@@ -299,7 +329,8 @@ mod tests {
         add(Outcome::FoundOfOneOrder, subject(fs), subject(fs));
         add(Outcome::LeftOutOfOneOrder, subject(fs), None);
         let text = tally.summary();
-        assert!(text.contains("recall: 75.0 % (3 of 4)"), "{text}");
+        let recall = "recall: 75.0 % (3 of 4); of 1 missed, 1 in runs";
+        assert!(text.contains(recall), "{text}");
         assert!(
             text.contains("precision: 66.7 % (4 of 6) (83.3 % (5 of 6) if"),
             "{text}"
