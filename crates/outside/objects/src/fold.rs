@@ -402,9 +402,16 @@ fn rust_path(name: &str) -> String {
 }
 
 /// Shortens a Rust type: paths inside the standard library lose their modules,
-/// the default allocator goes.
+/// the default allocator goes, and blocks of `Arc` and `Rc` are called as users call them.
 pub(crate) fn rust_type(name: &str) -> String {
     let mut name = name.replace(", alloc::alloc::Global", "");
+    for (block, known) in [
+        ("alloc::sync::ArcInner<", "alloc::sync::Arc<"),
+        ("alloc::rc::RcInner<", "alloc::rc::Rc<"),
+        ("alloc::rc::RcBox<", "alloc::rc::Rc<"),
+    ] {
+        name = name.replace(block, known);
+    }
     for std in ["core::", "alloc::", "std::"] {
         name = last_segments(&name, std);
     }
@@ -568,6 +575,8 @@ mod tests {
                 "Vec<my::Node>",
             ),
             ("std::sync::poison::mutex::Mutex<u64>", "Mutex<u64>"),
+            ("alloc::sync::ArcInner<my::Node>", "Arc<my::Node>"),
+            ("alloc::rc::RcInner<[u8]>", "Rc<[u8]>"),
             ("my::core::Thing", "my::core::Thing"),
         ] {
             assert_eq!(rust_type(raw), wanted);

@@ -314,7 +314,9 @@ impl Names {
             // A name that the program gave it.
             path if path.starts_with("[anon:") => (
                 ObjectKind::Mapping,
-                path.trim_start_matches("[anon:").trim_end_matches(']'),
+                path.trim_start_matches("[anon:")
+                    .trim_end_matches(']')
+                    .trim_start(),
             ),
             path => (ObjectKind::Mapping, path),
         };
