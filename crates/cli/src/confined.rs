@@ -10,9 +10,19 @@ pub fn to_files() {
     tell(sunder_confine::to_files());
 }
 
-/// For `attach`.
+/// For `attach`, before other threads start.
 pub fn beside(process: ProcessId, work: Work) {
     tell(sunder_confine::beside(process, work));
+}
+
+/// For commands that have started `process`, and observe it.
+pub fn beside_our_own(process: ProcessId) {
+    tell(sunder_confine::beside_our_own(process, Work::Observe));
+}
+
+/// For commands that have started `process`, and stop its threads or move its bytes.
+pub fn beside_our_own_to_repair(process: ProcessId) {
+    tell(sunder_confine::beside_our_own(process, Work::Repair));
 }
 
 /// Root is told what the kernel refuses: it reads with all of its rights then. Another user is told if

@@ -2,6 +2,7 @@
 //! up, and written at the end. Its path is followed before the run only: the program may put
 //! something else there meanwhile, which must not be written to.
 
+use crate::writer::{Put, Writer};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 use std::ffi::{CString, OsString};
@@ -10,6 +11,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Where a report goes; `-` is standard output.
 #[derive(Debug)]
@@ -19,6 +21,32 @@ pub struct Destination {
     held: Option<File>,
     /// The folder that it is in, and its name there.
     place: Option<(File, OsString)>,
+    /// Who writes it, and its number there, if this process gives up the right to.
+    writer: Option<(Rc<Writer>, usize)>,
+}
+
+/// Starts a process that keeps the right to write these, because this one is about to give it up.
+/// Nothing is changed yet, if such a process can be started; otherwise they are opened. Call it only
+/// while this process has one thread.
+///
+/// # Errors
+/// If one has to be opened and can't be.
+pub fn keep_writable(destinations: &mut [&mut Destination]) -> Result<()> {
+    let is_file = |d: &&mut &mut Destination| d.path != Path::new("-");
+    let mut files: Vec<_> = destinations.iter_mut().filter(is_file).collect();
+    if files.is_empty() {
+        return Ok(());
+    }
+    let puts = files.iter().map(|file| |text: &[u8]| file.put(text));
+    let puts: Vec<_> = puts.collect();
+    let puts: Vec<Put> = puts.iter().map(|put| put as Put).collect();
+    let Ok(writer) = Writer::start(&puts).map(Rc::new) else {
+        return files.iter_mut().try_for_each(|file| file.hold());
+    };
+    for (number, file) in files.iter_mut().enumerate() {
+        file.writer = Some((Rc::clone(&writer), number));
+    }
+    Ok(())
 }
 
 impl Destination {
@@ -32,6 +60,7 @@ impl Destination {
             path: path.to_owned(),
             held: None,
             place: None,
+            writer: None,
         };
         if path != Path::new("-") {
             if path.exists() {
@@ -72,14 +101,25 @@ impl Destination {
         if self.path == Path::new("-") {
             return print(text);
         }
-        let written = match (&self.held, &self.place) {
+        let written = match &self.writer {
+            Some((writer, number)) => writer.write(*number, text),
+            None => self.put(text.as_bytes()),
+        };
+        written.with_context(|| self.cannot_write())
+    }
+
+    /// Writes `text` to a file, with this process's own rights.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn put(&self, text: &[u8]) -> std::io::Result<()> {
+        match (&self.held, &self.place) {
             (Some(file), _) if !is_gone(file) => {
-                shorten(file).and_then(|()| (&*file).write_all(text.as_bytes()))
+                shorten(file).and_then(|()| (&*file).write_all(text))
             }
             (_, Some((folder, name))) => put(folder, name, text),
             _ => std::fs::write(&self.path, text),
-        };
-        written.with_context(|| self.cannot_write())
+        }
     }
 
     fn cannot_write(&self) -> String {
@@ -108,7 +148,7 @@ fn is_gone(file: &File) -> bool {
 }
 
 /// Puts a file with this text into the folder, in place of what has the name now.
-fn put(folder: &File, name: &OsString, text: &str) -> std::io::Result<()> {
+fn put(folder: &File, name: &OsString, text: &[u8]) -> std::io::Result<()> {
     let mut new = name.clone();
     new.push(format!(".{}", std::process::id()));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -116,10 +156,10 @@ fn put(folder: &File, name: &OsString, text: &str) -> std::io::Result<()> {
     let mode = Mode::from_raw_mode(0o666);
     // Usually nothing has the name.
     if let Ok(file) = openat(folder, name, flags, mode) {
-        return File::from(file).write_all(text.as_bytes());
+        return File::from(file).write_all(text);
     }
     let mut file = File::from(openat(folder, &new, flags, mode)?);
-    let written = file.write_all(text.as_bytes());
+    let written = file.write_all(text);
     let written = written.and_then(|()| Ok(renameat(folder, &new, folder, name)?));
     if written.is_err() {
         let _ = unlinkat(folder, &new, AtFlags::empty());

@@ -1,6 +1,7 @@
 //! `sunder detect`: observes a program to its end, reports, and exits as the program did.
 
 use crate::args::Detect;
+use crate::confined;
 use crate::output::{Output, complain};
 use crate::status;
 use anyhow::{Result, bail};
@@ -19,13 +20,21 @@ pub fn run(options: &Detect) -> Result<u8> {
             "--measure needs threads as they are, and --observer isolate makes processes of them"
         );
     }
-    let output = Output::new(&options.tell, false)?;
+    let mut output = Output::new(&options.tell, false)?;
+    output.keep_writable()?;
     let what = Observation {
         program: options.program.clone(),
         observer: options.observer,
         options: (&options.observe).into(),
         follow_children: options.follow_children,
         threshold: options.tell.threshold,
+        begun: Some(
+            if options.measure || options.observer == ObserverChoice::Isolate {
+                confined::beside_our_own_to_repair
+            } else {
+                confined::beside_our_own
+            },
+        ),
     };
     let program = if options.observer == ObserverChoice::Isolate {
         sunder_protect::observer::observe(&what, options.sampled)

@@ -18,6 +18,7 @@ mod replays;
 mod saved;
 mod status;
 mod trace;
+mod writer;
 
 use anyhow::{Context, Result};
 use args::{Cli, Command};

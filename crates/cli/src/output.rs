@@ -2,7 +2,7 @@
 //! asked for.
 
 use crate::args::{FailOn, Format, ReportOptions};
-use crate::destination::{Destination, print};
+use crate::destination::{Destination, keep_writable, print};
 use crate::status;
 use anyhow::{Context, Result, bail};
 use std::io::{IsTerminal, Write};
@@ -65,6 +65,16 @@ impl Output {
     pub fn hold(&mut self) -> Result<()> {
         let mut files = self.files.iter_mut();
         files.try_for_each(|(_, destination)| destination.hold())
+    }
+
+    /// As [`Self::hold`], and the files stay as they are until the reports are written, whatever the
+    /// program does with them. Call it only while this process has one thread.
+    ///
+    /// # Errors
+    /// If one can't be kept.
+    pub fn keep_writable(&mut self) -> Result<()> {
+        let mut files: Vec<_> = self.files.iter_mut().map(|(_, file)| file).collect();
+        keep_writable(&mut files)
     }
 
     /// Writes all reports. A report that can't be written is reported on standard error and in

@@ -2,11 +2,13 @@
 //! the program's status, and prints on standard error what it did.
 
 use crate::args::{Protect, Repair, Run};
-use crate::destination::Destination;
+use crate::confined;
+use crate::destination::{Destination, keep_writable};
 use crate::detect::{exit_code, start_failure};
 use crate::output::{self, Standard, complain, note};
 use crate::status;
 use anyhow::Result;
+use std::path::Path;
 use sunder_live::{NoNotices, Notices};
 use sunder_repair::Detail;
 
@@ -19,6 +21,7 @@ pub fn run(options: &Run) -> Result<u8> {
         program: options.program.clone(),
         placement: options.placement.into(),
         fix: options.fix.clone(),
+        begun: Some(confined::beside_our_own),
     };
     match sunder_place::run(&wanted, &Standard) {
         Ok(exit) => Ok(exit_code(exit)),
@@ -26,13 +29,22 @@ pub fn run(options: &Run) -> Result<u8> {
     }
 }
 
+/// Where the report goes, which can be written whatever rights are given up.
+fn report(path: Option<&Path>) -> Result<Option<Destination>> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let mut report = Destination::new(path)?;
+    keep_writable(&mut [&mut report])?;
+    Ok(Some(report))
+}
+
 /// `sunder protect`. Returns the exit status.
 ///
 /// # Errors
 /// If the result can't be read or the report can't be written.
 pub fn protect(options: &Protect) -> Result<u8> {
-    let report = options.report.as_deref().map(Destination::new);
-    let report = report.transpose()?;
+    let report = report(options.report.as_deref())?;
     let wanted = sunder_protect::Options {
         program: options.program.clone(),
         from: options.from.clone(),
@@ -43,6 +55,7 @@ pub fn protect(options: &Protect) -> Result<u8> {
         any_code: options.any_code,
         observer: options.observer,
         observe: (&options.observe).into(),
+        begun: Some(confined::beside_our_own_to_repair),
     };
     let notices: &dyn Notices = if options.quiet { &NoNotices } else { &Standard };
     let done = match sunder_protect::run(&wanted, notices) {
@@ -64,8 +77,7 @@ pub fn protect(options: &Protect) -> Result<u8> {
 /// # Errors
 /// If the result can't be read or the report can't be written.
 pub fn repair(options: &Repair) -> Result<u8> {
-    let report = options.report.as_deref().map(Destination::new);
-    let report = report.transpose()?;
+    let report = report(options.report.as_deref())?;
     let wanted = sunder_repair::Options {
         program: options.program.clone(),
         dry_run: options.dry_run,
@@ -78,6 +90,7 @@ pub fn repair(options: &Repair) -> Result<u8> {
         },
         observer: options.observer,
         observe: (&options.observe).into(),
+        begun: Some(confined::beside_our_own_to_repair),
     };
     let done = match sunder_repair::run(&wanted) {
         Ok(done) => done,

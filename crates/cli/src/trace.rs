@@ -47,6 +47,7 @@ fn run_recorded(options: &Trace) -> Result<u8> {
         program: options.program.clone(),
         output,
         via: options.via.into(),
+        before_reading: Some(confined::to_files),
     };
     let line = if options.quiet {
         None

@@ -151,6 +151,7 @@ impl Place {
             program: vec![program.into()],
             placement,
             fix: None,
+            begun: None,
         })
     }
 

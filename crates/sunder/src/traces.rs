@@ -34,6 +34,7 @@ impl Record {
             program: vec![program.into()],
             output: trace.into(),
             via: Via::Auto,
+            before_reading: None,
         })
     }
 

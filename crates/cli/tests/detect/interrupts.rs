@@ -72,10 +72,12 @@ fn kill(process: i32, signal: i32) {
     unsafe { libc::kill(process, signal) };
 }
 
-/// The first child of a process, as the kernel lists it.
+/// The first child of a process, as the kernel lists it, other than the one that writes the report.
 fn child_of(process: u32) -> Option<i32> {
     let list = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
-    list.split_whitespace().next()?.parse().ok()
+    let name = |child: &str| std::fs::read_to_string(format!("/proc/{child}/comm"));
+    let is_program = |child: &&str| name(child).is_ok_and(|name| name != "sunder-writer\n");
+    list.split_whitespace().find(is_program)?.parse().ok()
 }
 
 /// User time of a process; `None` before it starts and after it has ended.

@@ -19,6 +19,14 @@ pub enum Work {
     Repair,
 }
 
+/// The process that the work is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subject {
+    pub process: ProcessId,
+    /// Whether we have started it. Then signals are passed on to it, and it is waited for.
+    pub is_ours: bool,
+}
+
 /// Calls that need no look at their arguments: a process's own memory, threads, time, and what is
 /// open already.
 #[rustfmt::skip]
@@ -75,6 +83,10 @@ const REPAIRING: &[i64] = &[
     libc::SYS_timerfd_settime,
 ];
 
+/// What beside a program that we have started is needed as well: to wait for its end, and to make the
+/// memory that a process of its is given.
+const BESIDE_OURS: &[i64] = &[libc::SYS_wait4, libc::SYS_waitid, libc::SYS_memfd_create];
+
 /// What taking the rights of a process for one call needs. Without these calls, rights that were
 /// given up for good can't be had back.
 const CHANGING_RIGHTS: &[i64] = &[
@@ -84,10 +96,10 @@ const CHANGING_RIGHTS: &[i64] = &[
     libc::SYS_capset,
 ];
 
-/// Installs the filter for this thread and those that it starts. Returns whether it is in effect.
-/// `process`: the one that the work is about, if it is about one. `changes_rights`: the rights of
-/// processes go on to be taken for single calls.
-pub fn only_for(work: Work, process: Option<ProcessId>, changes_rights: bool) -> bool {
+/// Installs the filter for all threads of this process. Returns whether it is in effect. `subject`:
+/// what the work is about, if it is about a process. `changes_rights`: the rights of processes go on to
+/// be taken for single calls.
+pub fn only_for(work: Work, subject: Option<Subject>, changes_rights: bool) -> bool {
     // glibc goes back to `clone`, whose flags can be looked at, only for this error.
     let no_clone3 = [(libc::SYS_clone3, Vec::new())];
     let no_clone3 = SeccompFilter::new(
@@ -96,7 +108,7 @@ pub fn only_for(work: Work, process: Option<ProcessId>, changes_rights: bool) ->
         SeccompAction::Errno(libc::ENOSYS as u32),
         TargetArch::x86_64,
     );
-    let allowed = rules(work, process, changes_rights).and_then(|rules| {
+    let allowed = rules(work, subject, changes_rights).and_then(|rules| {
         SeccompFilter::new(
             rules,
             SeccompAction::Errno(libc::EPERM as u32),
@@ -112,7 +124,7 @@ pub fn only_for(work: Work, process: Option<ProcessId>, changes_rights: bool) ->
         let Ok(program) = seccompiler::BpfProgram::try_from(filter) else {
             return false;
         };
-        seccompiler::apply_filter(&program).is_ok()
+        seccompiler::apply_filter_all_threads(&program).is_ok()
     })
 }
 
@@ -121,7 +133,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 /// The calls that are allowed, with what their arguments must be; no rule: anything.
 fn rules(
     work: Work,
-    process: Option<ProcessId>,
+    subject: Option<Subject>,
     changes_rights: bool,
 ) -> Result<Rules, seccompiler::BackendError> {
     let mut rules = Rules::new();
@@ -132,7 +144,9 @@ fn rules(
     };
     let more = more.iter().copied().flatten();
     let rights = CHANGING_RIGHTS.iter().filter(|_| changes_rights);
-    for &call in PLAIN.iter().chain(more).chain(rights) {
+    let ours = subject.is_some_and(|subject| subject.is_ours);
+    let beside_ours = BESIDE_OURS.iter().filter(|_| ours);
+    for &call in PLAIN.iter().chain(more).chain(rights).chain(beside_ours) {
         rules.insert(call, Vec::new());
     }
     // Our own code stays as it is: nothing becomes executable.
@@ -153,16 +167,7 @@ fn rules(
     let thread = all_of(0, thread as u64)?;
     let spaces = none_of(0, NAMESPACES)?;
     rules.insert(libc::SYS_clone, vec![rule([thread, spaces])?]);
-    // `abort` and panics signal the own process.
-    let own = equals(0, u64::from(std::process::id()))?;
-    let mut signals = vec![rule([own])?];
-    if let (Work::Repair, Some(process)) = (work, process) {
-        // Signal 0 only asks whether the process or a thread of it is still there.
-        let its = || equals(0, u64::from(process.0));
-        signals.push(rule([its()?, equals(2, 0)?])?);
-        rules.insert(libc::SYS_kill, vec![rule([its()?, equals(1, 0)?])?]);
-    }
-    rules.insert(libc::SYS_tgkill, signals);
+    signals(work, subject, &mut rules)?;
     // Limits of our own are read and set; those of others are not.
     rules.insert(libc::SYS_prlimit64, vec![rule([equals(0, 0)?])?]);
     let options = [
@@ -177,6 +182,37 @@ fn rules(
     rules.insert(libc::SYS_prctl, options.collect::<Result<_, _>>()?);
     rules.insert(libc::SYS_ioctl, requests()?);
     Ok(rules)
+}
+
+/// Which signals may be sent.
+fn signals(
+    work: Work,
+    subject: Option<Subject>,
+    rules: &mut Rules,
+) -> Result<(), seccompiler::BackendError> {
+    // `abort` and panics signal the own process.
+    let own = equals(0, u64::from(std::process::id()))?;
+    let mut to_threads = vec![rule([own])?];
+    if let Some(Subject { process, is_ours }) = subject {
+        let its = || equals(0, u64::from(process.0));
+        if is_ours {
+            // What is sent to us is passed on to it. Signal 0 only asks whether a process or a thread
+            // is still there, also of those that the program has started.
+            let to_process = vec![rule([its()?])?, rule([equals(1, 0)?])?];
+            rules.insert(libc::SYS_kill, to_process);
+            to_threads.push(rule([equals(2, 0)?])?);
+        } else if work == Work::Repair {
+            to_threads.push(rule([its()?, equals(2, 0)?])?);
+            rules.insert(libc::SYS_kill, vec![rule([its()?, equals(1, 0)?])?]);
+        }
+        if is_ours && work == Work::Repair {
+            // How a thread is asked to look into the memory that it shares with us.
+            let asks = rule([its()?, equals(2, libc::SIGSEGV as u64)?])?;
+            rules.insert(libc::SYS_rt_tgsigqueueinfo, vec![asks]);
+        }
+    }
+    rules.insert(libc::SYS_tgkill, to_threads);
+    Ok(())
 }
 
 /// Asks for the auxiliary vector (`linux/prctl.h`; `libc` does not have it for glibc).

@@ -1,14 +1,15 @@
 //! Takes away from this process what a command does not need, before it reads what others wrote:
 //! programs, debug information, code, recordings. A mistake in a parser then gives nothing away.
 //!
-//! Called by the program `sunder` alone, on its first thread, before it starts others and before it
-//! reads anything of that kind: what is given up can't be had back. The library must not call it, since it lives in
-//! somebody else's process. This crate must not decide what a command does, and must not fail a
+//! Called by the program `sunder` alone, on its first thread: what is given up can't be had back. Rights
+//! are a thread's own, so they are given up before other threads start; the filter of system calls is
+//! for all threads. The library must not call it, since it lives in somebody else's process. This crate must not decide what a command does, and must not fail a
 //! command: what the kernel refuses is returned, and said by the caller.
 
 mod calls;
 mod files;
 
+use calls::Subject;
 pub use calls::Work;
 use rustix::thread::CapabilitySet;
 use std::fmt;
@@ -84,10 +85,29 @@ pub fn beside(process: ProcessId, work: Work) -> Confined {
         // It hides its memory, which is root's then, whatever user it has.
         proc::hold_memory(process, used, before);
     }
+    let subject = Subject {
+        process,
+        is_ours: false,
+    };
     Confined {
-        calls: calls::only_for(work, Some(process), rights != Some(true)),
+        calls: calls::only_for(work, Some(subject), rights != Some(true)),
         files: None,
         rights,
+    }
+}
+
+/// For a command that has started `process`, which has begun: what the command keeps is not handed down
+/// to it any more. It has the rights with which it was started, as we have them, so of these none is given
+/// up: [`ForeignFiles`] notices when it has others.
+pub fn beside_our_own(process: ProcessId, work: Work) -> Confined {
+    let subject = Subject {
+        process,
+        is_ours: true,
+    };
+    Confined {
+        calls: calls::only_for(work, Some(subject), true),
+        files: None,
+        rights: None,
     }
 }
 

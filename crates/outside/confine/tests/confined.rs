@@ -15,7 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use sunder_access::ProcessId;
-use sunder_confine::{Work, beside, to_files};
+use sunder_confine::{Work, beside, beside_our_own, to_files};
 use sunder_observe::proc::{self, MemoryUse};
 
 /// Names a test's second run, which is the confined one, and what it looks at.
@@ -67,8 +67,8 @@ fn nothing_is_started_or_reached() {
     );
     let connected = TcpStream::connect("127.0.0.1:9");
     denied(connected.expect_err("no network").kind());
-    // SAFETY: takes numbers; signal 0 sends nothing.
-    let signalled = unsafe { libc::kill(libc::getppid(), 0) };
+    // SAFETY: takes numbers; a process that runs would not notice the signal.
+    let signalled = unsafe { libc::kill(libc::getppid(), libc::SIGCONT) };
     assert_eq!(signalled, -1, "no signals to others");
     let code = libc::PROT_READ | libc::PROT_EXEC;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -209,6 +209,70 @@ fn a_repairer_may_trace_its_process() {
         let sent = unsafe { libc::syscall(libc::SYS_tgkill, number, number, signal) };
         assert_eq!((sent, error()), (-1, Some(told)));
     }
+}
+
+/// A thread that was there before the filter is confined by it as well.
+#[test]
+fn beside_a_program_of_ours_it_is_signalled_and_waited_for_and_nothing_else() {
+    let again_as = "beside_a_program_of_ours_it_is_signalled_and_waited_for_and_nothing_else";
+    let Some(argument) = argument() else {
+        for work in ["observe", "repair"] {
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            let path = file.path().to_str().expect("a plain path");
+            again(again_as, &format!("{work} {path}"));
+        }
+        return;
+    };
+    let (work, file) = argument.split_once(' ').expect("both");
+    let work = match work {
+        "observe" => Work::Observe,
+        _ => Work::Repair,
+    };
+    let (ask, asked) = std::sync::mpsc::channel::<()>();
+    let before = std::thread::spawn(move || {
+        asked.recv().expect("sent below");
+        Command::new("/bin/true").spawn().expect_err("no process")
+    });
+    let mut process = waiting(Path::new("/bin/cat"), None);
+    let number = process.id() as libc::pid_t;
+    let confined = beside_our_own(ProcessId(process.id()), work);
+    assert!(confined.is_whole(), "{confined:?}");
+    ask.send(()).expect("it waits");
+    let refused = before.join().expect("it ends");
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+    nothing_is_started_or_reached();
+    assert!(File::create(file).is_err(), "no file is written");
+    let opened = File::options().read(true).write(true).open(file);
+    assert_eq!(opened.is_ok(), work == Work::Repair, "{opened:?}");
+    let status = std::fs::read_to_string(format!("/proc/{number}/status")).expect("it lives");
+    let native = format!("/proc/{}/status", std::os::unix::process::parent_id());
+    let native = std::fs::read_to_string(native).expect("readable");
+    let field = |status: &str| {
+        status
+            .lines()
+            .find(|l| l.starts_with("NoNewPrivs"))
+            .map(str::to_owned)
+    };
+    assert_eq!(field(&status), field(&native), "it is not confined");
+    let error = || std::io::Error::last_os_error().raw_os_error();
+    // SAFETY: these calls take numbers. The parent is asked for, not signalled.
+    unsafe {
+        assert_eq!(libc::kill(libc::getppid(), 0), 0);
+        let queued = libc::syscall(
+            libc::SYS_rt_tgsigqueueinfo,
+            number,
+            number,
+            libc::SIGTERM,
+            0,
+        );
+        assert_eq!((queued, error()), (-1, Some(libc::EPERM)));
+        assert_eq!(libc::kill(number, libc::SIGTERM), 0);
+    }
+    let ended = process.wait().expect("a child of ours");
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&ended),
+        Some(libc::SIGTERM)
+    );
 }
 
 #[test]

@@ -69,7 +69,15 @@ pub struct Observation {
     pub follow_children: bool,
     /// Findings that cost less than this many percent are marked as not significant.
     pub threshold: Option<f64>,
+    /// Called when the program has begun. Only for a process that exists for this run alone: signals
+    /// are not given back to it afterwards.
+    pub begun: Option<Begun>,
 }
+
+/// What a caller does once the program has begun, before anything that the program could change is
+/// read. It gets the program's process number. Files, handles and processes that are needed later must
+/// be there by then: `sunder` gives up the rights to make them.
+pub type Begun = fn(ProcessId);
 
 /// Runs the program under observation to its end. Returns the result and how the program ended.
 ///
@@ -262,6 +270,9 @@ pub fn run_observed(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<A
     );
     signals.forward_to(pid);
     let mut child = prepared.go()?;
+    if let Some(begun) = what.begun {
+        begun(pid);
+    }
     let ended = watch_to_the_end(&mut live, &mut child, remedy)?;
     signals.release();
     Ok(Accompanied {

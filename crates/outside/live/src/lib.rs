@@ -27,7 +27,9 @@ mod timer;
 mod watching;
 
 pub use choice::{OBSERVERS, choose};
-pub use command::{Accompanied, Observation, ObserveOptions, observe, observe_with, run_observed};
+pub use command::{
+    Accompanied, Begun, Observation, ObserveOptions, observe, observe_with, run_observed,
+};
 pub use ending::{pidfd, wait_end};
 pub use kind::{Chosen, Kind, Measure, ObserverChoice, OpenOptions, Opened};
 pub use look::{Ending, Look, is_program};

@@ -15,7 +15,7 @@ use sunder_findings::Findings;
 use sunder_guests::MemoryFile;
 use sunder_hooking::call_sites::call_sites;
 use sunder_live::program;
-use sunder_live::{Notices, Signals};
+use sunder_live::{Begun, Notices, Signals};
 use sunder_observe::launch::Launch;
 
 /// The variable that the heap reads: the policy, the bytes of a line, and the path of the file
@@ -34,6 +34,8 @@ pub struct Options {
     pub placement: Placement,
     /// A saved result whose heap objects get lines of their own.
     pub fix: Option<PathBuf>,
+    /// As [`sunder_live::Observation::begun`].
+    pub begun: Option<Begun>,
 }
 
 /// Which objects may share lines and pages.
@@ -62,7 +64,8 @@ pub fn run(options: &Options, notices: &dyn Notices) -> Result<ExitStatus> {
         .context("no program was given")?;
     if let Some(why) = program::cannot_be_loaded(name) {
         notices.note(&format!("the program runs natively: {why}"));
-        return wait_for(&Launch::new(name.clone()).arguments(arguments.to_vec()));
+        let launch = Launch::new(name.clone()).arguments(arguments.to_vec());
+        return wait_for(&launch, options.begun);
     }
     let mut line = LINE;
     let mut sites = None;
@@ -104,14 +107,18 @@ pub fn run(options: &Options, notices: &dyn Notices) -> Result<ExitStatus> {
         .arguments(arguments.to_vec())
         .environment("LD_PRELOAD", Some(preload(&heap.path_in(holder))))
         .environment(HEAP_VARIABLE, Some(wanted));
-    wait_for(&launch)
+    wait_for(&launch, options.begun)
 }
 
-fn wait_for(launch: &Launch) -> Result<ExitStatus> {
+fn wait_for(launch: &Launch, begun: Option<Begun>) -> Result<ExitStatus> {
     let signals = Signals::hold();
     let prepared = launch.prepare()?;
-    signals.forward_to(prepared.pid());
+    let process = prepared.pid();
+    signals.forward_to(process);
     let mut child = prepared.go()?;
+    if let Some(begun) = begun {
+        begun(process);
+    }
     let exit = child.wait()?;
     signals.release();
     Ok(exit)

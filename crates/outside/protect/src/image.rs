@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use sunder_access::{Address, Mappings, PAGE, ProcessId, ThreadId};
 use sunder_hooking::Calls;
 use sunder_observe::foreign::ForeignFiles;
@@ -321,20 +321,28 @@ fn has_cpu_timers(process: i32, our_signal: u32) -> bool {
     })
 }
 
-/// Whether seccomp confines a thread more than it confines us: by its mode or by more filters. A
-/// system call of the library could then kill the thread.
+/// How much seccomp confines a thread: its mode and its filters, of which kernels before 5.9 do not
+/// report the number.
+fn confinement(folder: Folder) -> Option<u32> {
+    let status = Fields::read(folder).ok()?;
+    Some(status.number("Seccomp_filters").unwrap_or(0) + status.number("Seccomp")?)
+}
+
+/// How much seccomp confined this process when it was first asked. The program is confined as much, if it
+/// does nothing; this process may confine itself further.
+pub fn own_confinement() -> u32 {
+    static OWN: OnceLock<u32> = OnceLock::new();
+    *OWN.get_or_init(|| confinement(Folder::OwnThread).unwrap_or(0))
+}
+
+/// Whether seccomp confines a thread more than it confined us at the start: by its mode or by more
+/// filters. A system call of the library could then kill the thread.
 pub fn is_confined(process: i32, thread: i32) -> bool {
-    let filters = |folder: Folder| -> Option<u32> {
-        let status = Fields::read(folder).ok()?;
-        // Kernels before 5.9 do not report the number of filters.
-        Some(status.number("Seccomp_filters").unwrap_or(0) + status.number("Seccomp")?)
-    };
-    let own = filters(Folder::OwnThread).unwrap_or(0);
     let thread = Folder::Thread(
         ProcessId(process.unsigned_abs()),
         ThreadId(thread.unsigned_abs()),
     );
-    filters(thread).is_none_or(|f| f > own)
+    confinement(thread).is_none_or(|filters| filters > own_confinement())
 }
 
 /// Larger files, in bytes, are not read: nothing is known of them. Sparse files can have any length.

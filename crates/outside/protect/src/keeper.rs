@@ -145,6 +145,8 @@ impl Keeper {
 
     /// For `process`, which has not begun to execute, with commits every `tick` microseconds.
     pub fn with_tick(shared: Rc<Shared>, tick: u32, process: i32) -> Self {
+        // Before we confine ourselves.
+        image::own_confinement();
         shared.tick.store(tick, Relaxed);
         shared.tool.store(std::process::id(), Relaxed);
         shared.process.store(process as u32, Relaxed);

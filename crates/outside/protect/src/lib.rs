@@ -70,8 +70,13 @@ fn run_natively(options: &Options, notices: &dyn Notices, why: &str) -> Result<O
     let signals = Signals::hold();
     let run = || -> Result<ExitStatus> {
         let prepared = launch.prepare()?;
-        signals.forward_to(prepared.pid());
-        Ok(prepared.go()?.wait()?)
+        let process = prepared.pid();
+        signals.forward_to(process);
+        let mut child = prepared.go()?;
+        if let Some(begun) = options.begun {
+            begun(process);
+        }
+        Ok(child.wait()?)
     };
     let result = run();
     signals.release();

@@ -44,6 +44,9 @@ pub fn run(options: &Options, targets: &Targets) -> Result<Outcome> {
     // The keeper reaps the program and its threads, so the handle is not needed.
     let child = prepared.go()?;
     std::mem::forget(child);
+    if let Some(begun) = options.begun {
+        begun(process);
+    }
     let exit = keep(&mut keeper, targets);
     drop(collector);
     signals.release();

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use sunder_live::{Observation, ObserveOptions, ObserverChoice};
+use sunder_live::{Begun, Observation, ObserveOptions, ObserverChoice};
 use sunder_observe::launch::Launch;
 
 /// What to protect, and how.
@@ -30,6 +30,8 @@ pub struct Options {
     pub observer: ObserverChoice,
     /// How it takes them.
     pub observe: ObserveOptions,
+    /// As [`sunder_live::Observation::begun`].
+    pub begun: Option<Begun>,
 }
 
 impl Options {
@@ -41,6 +43,7 @@ impl Options {
             options: self.observe,
             follow_children: false,
             threshold: None,
+            begun: self.begun,
         }
     }
 

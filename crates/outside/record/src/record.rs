@@ -16,8 +16,8 @@ use sunder_access::ProcessId;
 use sunder_live::{Notices, Signals, pidfd, wait_end};
 use sunder_observe::launch::{Child, Launch};
 use sunder_trace::Trace as Recorded;
-use sunder_trace::damage;
 use sunder_trace::meta::{self, PREFIX_BYTES, Progress};
+use sunder_trace::{MAGIC, damage};
 
 /// What to record, and how.
 #[derive(Clone, Debug)]
@@ -28,6 +28,9 @@ pub struct Options {
     pub output: PathBuf,
     /// How to record.
     pub via: Via,
+    /// Called when the program has ended and there is a trace, before it is read. Only for a process that
+    /// exists for this run alone: signals are not given back to it afterwards.
+    pub before_reading: Option<fn()>,
 }
 
 /// How to record.
@@ -105,13 +108,26 @@ pub fn record(
     }
     let exit = child.wait()?;
     signals.release();
-    if let Some(why) = nothing(&output, name, emulated.is_some()) {
-        output.remove();
+    let nothing = |why: String| {
         notices.note(&format!("nothing was recorded: {why}"));
-        return Ok(Recording {
+        Recording {
             exit,
             is_there: false,
-        });
+        }
+    };
+    if !output.has_begun() {
+        let why = why_nothing(&output, name, emulated.is_some());
+        output.remove();
+        return Ok(nothing(why));
+    }
+    if let Some(before_reading) = options.before_reading {
+        before_reading();
+    }
+    if output.is_small() && output.read().is_err() {
+        let why = why_nothing(&output, name, emulated.is_some());
+        // The right to remove it may have been given up.
+        let _ = output.file.set_len(0);
+        return Ok(nothing(why));
     }
     match look_at(&output, pid, exit) {
         Ok(Some(sentence)) => notices.note(&sentence),
@@ -146,25 +162,18 @@ fn read(file: &File) -> Option<Progress> {
     Progress::from_prefix(&prefix)
 }
 
-/// Why the file holds no trace, if so.
-fn nothing(output: &Output, name: &OsStr, emulated: bool) -> Option<String> {
-    // Larger than the header of a trace.
-    const SMALL: u64 = 256 << 10;
-    let small = output.file.metadata().map_or(0, |m| m.len()) < SMALL;
-    let missing = small && output.read().is_err();
-    if !missing {
-        return None;
-    }
+/// Why the file holds no trace.
+fn why_nothing(output: &Output, name: &OsStr, emulated: bool) -> String {
     // The recorder can't report a file that it can't write, so this is tried here.
     if let Err(error) = takes_bytes(&output.file) {
-        return Some(format!("the trace can't be written: {error}"));
+        return format!("the trace can't be written: {error}");
     }
     let why = if emulated {
         "did not run under the emulator"
     } else {
         "was not built for it; build it with `sunder cc`, `sunder c++` or `sunder cargo`"
     };
-    Some(format!("{} {why}", name.to_string_lossy()))
+    format!("{} {why}", name.to_string_lossy())
 }
 
 /// Whether the file can grow to hold the beginning of a trace. Changes the file.
@@ -235,6 +244,19 @@ impl Output {
             file,
             path,
         })
+    }
+
+    /// Whether the first bytes are those of a trace. Nothing else of it is looked at.
+    fn has_begun(&self) -> bool {
+        let mut first = [0; MAGIC.len()];
+        self.file.read_exact_at(&mut first, 0).is_ok() && first == MAGIC
+    }
+
+    /// Whether a trace may lack its header.
+    fn is_small(&self) -> bool {
+        // Larger than the header of a trace.
+        const SMALL: u64 = 256 << 10;
+        self.file.metadata().map_or(0, |m| m.len()) < SMALL
     }
 
     /// Reads the trace from this file, whatever its path leads to now.

@@ -41,7 +41,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use sunder_findings::{Findings, Limit};
-use sunder_live::{Observation, ObserveOptions, ObserverChoice, observe_with};
+use sunder_live::{Begun, Observation, ObserveOptions, ObserverChoice, observe_with};
 
 /// What to repair, and how.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +60,8 @@ pub struct Options {
     pub observer: ObserverChoice,
     /// How it takes them.
     pub observe: ObserveOptions,
+    /// As [`sunder_live::Observation::begun`].
+    pub begun: Option<Begun>,
 }
 
 /// How a repaired program ended, and what was repaired.
@@ -78,6 +80,8 @@ pub struct Outcome {
 /// # Errors
 /// If Sunder itself failed before the program could run.
 pub fn run(options: &Options) -> Result<Outcome> {
+    // The program is as confined as we are now, and the caller may confine us further.
+    attach::remember_own_confinement()?;
     let entry = if options.dry_run {
         Entry::Never
     } else {
@@ -97,6 +101,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
         options: options.observe,
         follow_children: false,
         threshold: None,
+        begun: options.begun,
     };
     let (mut findings, exit) = observe_with(&what, &mut repairer)?;
     let wanted = options.detail == Detail::Report;
