@@ -27,10 +27,6 @@ const HEAD: usize = 16;
 /// The name that lists of processes show.
 const NAME: &CStr = c"sunder-writer";
 
-/// Signals that may be sent to all processes of a service or a session. The end of `sunder` ends the
-/// writer, and nothing before it.
-const NOT_FOR_IT: [i32; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
-
 impl Writer {
     /// Starts the process. Call it only while this one has one thread.
     ///
@@ -39,8 +35,15 @@ impl Writer {
     pub fn start(destinations: &[Put]) -> io::Result<Self> {
         let (its_input, to) = io::pipe()?;
         let (from, its_output) = io::pipe()?;
+        // None may end the child before it has left the terminal. It keeps them blocked.
+        let before = block_signals();
         // SAFETY: this process has one thread, so the child may do whatever we may.
-        match unsafe { libc::fork() } {
+        let process = unsafe { libc::fork() };
+        if process != 0 {
+            // SAFETY: the set is the one that the kernel returned.
+            unsafe { libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+        }
+        match process {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop((to, from));
@@ -88,15 +91,24 @@ impl Drop for Writer {
     }
 }
 
-/// The user's streams end when `sunder` does, and signals of the terminal are not for this process.
+/// Blocks all signals. Returns which were blocked before.
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: all zero bytes are a set of signals, which the calls fill.
+    unsafe {
+        let (mut all, mut before) = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::sigprocmask(libc::SIG_SETMASK, &all, &mut before);
+        before
+    }
+}
+
+/// The user's streams end when `sunder` does, and signals of the terminal are not for this process. Those
+/// that are sent to all processes of a service are blocked: the end of `sunder` ends this process.
 fn leave_the_terminal() {
     // SAFETY: these calls take numbers, and a name that ends with zero.
     unsafe {
         libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
         libc::setsid();
-        for signal in NOT_FOR_IT {
-            libc::signal(signal, libc::SIG_IGN);
-        }
     }
     if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
         for stream in 0..=2 {

@@ -274,7 +274,7 @@ pub fn run_observed(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<A
         begun(pid);
     }
     let ended = watch_to_the_end(&mut live, &mut child, remedy)?;
-    signals.release();
+    signals.program_ended(what.begun.is_some());
     Ok(Accompanied {
         limits,
         machine,

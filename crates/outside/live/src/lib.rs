@@ -13,6 +13,7 @@ mod ending;
 mod executed;
 mod executing;
 mod kind;
+mod late;
 mod limits;
 mod look;
 mod notices;

@@ -2,6 +2,7 @@
 //! into it. Called for `attach`, and by `repair`, which stops threads itself afterwards.
 
 use crate::command::ObserveOptions;
+use crate::late;
 use crate::perf::{self, Perf};
 use crate::watching::Live;
 use anyhow::{Context, Result, bail};
@@ -26,16 +27,15 @@ extern "C" fn interrupt(_signal: i32) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// As long as it lives, the `ENDING` signals set a flag. When it is dropped they do again what they
-/// did before: mostly, they end this process.
+/// From now on, the `ENDING` signals set a flag; when it is dropped, they are late.
 struct Interrupts {
-    old: Vec<(i32, libc::sighandler_t)>,
+    held: Vec<i32>,
 }
 
 impl Interrupts {
     /// Sets the handlers. Signals that were ignored (`nohup`) stay ignored.
     fn note() -> Self {
-        let mut old = Vec::new();
+        let mut held = Vec::new();
         for signal in ENDING {
             // SAFETY: the handler only stores to an atomic.
             let before = unsafe { libc::signal(signal, interrupt as *const () as usize) };
@@ -43,19 +43,16 @@ impl Interrupts {
                 // SAFETY: takes two integers.
                 unsafe { libc::signal(signal, libc::SIG_IGN) };
             } else if before != libc::SIG_ERR {
-                old.push((signal, before));
+                held.push(signal);
             }
         }
-        Self { old }
+        Self { held }
     }
 }
 
 impl Drop for Interrupts {
     fn drop(&mut self) {
-        for (signal, before) in &self.old {
-            // SAFETY: `before` is the action that the kernel returned for this signal.
-            unsafe { libc::signal(*signal, *before) };
-        }
+        late::begin(self.held.iter().copied());
     }
 }
 
@@ -81,9 +78,9 @@ pub fn is_program(process: ProcessId) -> Result<()> {
 pub enum Ending {
     /// The caller alone: signals do what they did before.
     InTime,
-    /// Also the signals by which a user ends a program, which then end the observation only. When
-    /// it is over, such a signal ends this process again: reading the names of what was found can
-    /// take long, and the user need not wait for it. What was ignored stays so.
+    /// Also the signals by which a user ends a program, which then end the observation only. A second
+    /// after it is over, such a signal ends this process again (`late`). What was ignored stays so.
+    /// Only for a process that exists for this observation alone.
     BySignals,
 }
 
@@ -192,7 +189,7 @@ impl Look {
     }
 
     /// Ends the observation and makes its result. Call it when nothing in the process has to be
-    /// put back any more: from here on, a signal may end this process at any time.
+    /// put back any more: from here on, a signal may end this process.
     pub fn finish(mut self) -> Findings {
         self.live.finish();
         self.interrupts = None;
@@ -238,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_observation_signals_end_the_process_again() {
+    fn what_comes_right_after_the_observation_ends_nothing() {
         let before = ENDING.map(action);
         let interrupts = Interrupts::note();
         for (signal, before) in ENDING.into_iter().zip(before) {
@@ -251,6 +248,12 @@ mod tests {
             assert_eq!(action(signal), wanted, "{signal}");
         }
         drop(interrupts);
-        assert_eq!(ENDING.map(action), before);
+        for (signal, before) in ENDING.into_iter().zip(before) {
+            // SAFETY: take numbers; the actions are those that this process had.
+            unsafe {
+                libc::raise(signal);
+                libc::signal(signal, before);
+            }
+        }
     }
 }

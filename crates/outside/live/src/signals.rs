@@ -8,20 +8,26 @@
 //! not in the terminal's process group and goes on: there we stop at once, except while we hold
 //! its threads.
 
+use crate::late;
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_stop::stay_awake;
 
 /// The terminal sends these to the whole process group.
-const FROM_TERMINAL: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];
+const FROM_TERMINAL: [i32; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
 /// Signals that are sent to us and are meant for the program.
-const PASSED_ON: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+const PASSED_ON: [i32; 3] = [libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
 static TARGET: AtomicI32 = AtomicI32::new(0);
+/// Signals that came before there was a program, one bit each.
+static EARLY: AtomicU64 = AtomicU64::new(0);
+/// Whether this process leads its session. When its terminal is closed, the kernel signals the leader
+/// alone.
+static LEADS: AtomicBool = AtomicBool::new(false);
 
 type Handler = extern "C" fn(i32, *const libc::siginfo_t, *const libc::c_void);
 
@@ -30,10 +36,12 @@ extern "C" fn pass_on(signal: i32, _: *const libc::siginfo_t, _: *const libc::c_
     if target > 0 {
         // SAFETY: `kill` is async-signal-safe and takes two integers.
         unsafe { libc::kill(target, signal) };
+    } else {
+        EARLY.fetch_or(1 << signal, Ordering::Relaxed);
     }
 }
 
-/// A signal that the terminal sends has reached the program too. One that a process has sent
+/// A signal that the terminal sends has reached the program too, if there was one. One that a process has sent
 /// (`kill -INT`) is meant for the program. If it was sent to the whole process group, the program
 /// gets it twice, like those of [`PASSED_ON`]: that can't be told, and a lost one is worse.
 extern "C" fn pass_on_sent(
@@ -44,8 +52,10 @@ extern "C" fn pass_on_sent(
     // SAFETY: the kernel passes valid information to a handler with SA_SIGINFO; signals of processes
     // have a sender.
     let (is_sent, sender) = unsafe { ((*info).si_code <= libc::SI_USER, (*info).si_pid()) };
+    let target = TARGET.load(Ordering::Relaxed);
+    let to_us_alone = target == 0 || signal == libc::SIGHUP && LEADS.load(Ordering::Relaxed);
     // A program that signals its own group has signalled itself.
-    if is_sent && sender != TARGET.load(Ordering::Relaxed) {
+    if to_us_alone && !is_sent || is_sent && sender != target {
         pass_on(signal, info, context);
     }
 }
@@ -86,6 +96,10 @@ impl Signals {
 
     /// From now on signals do not end us.
     pub fn hold_ends(&mut self) {
+        // SAFETY: both take no pointers and can't fail for this process.
+        let leads = unsafe { libc::getsid(0) == libc::getpid() };
+        LEADS.store(leads, Ordering::Relaxed);
+        EARLY.store(0, Ordering::Relaxed);
         for signal in FROM_TERMINAL {
             self.old
                 .extend(set(signal, pass_on_sent).map(|o| (signal, o)));
@@ -96,9 +110,26 @@ impl Signals {
     }
 
     /// Sets the program to which signals are passed on, a child of ours. Call it before the
-    /// program begins; otherwise Ctrl-Z would stop us alone.
+    /// program begins; otherwise Ctrl-Z would stop us alone. It gets the signals that came before it was
+    /// there, and then never begins, unless it is started with them ignored.
     pub fn forward_to(&self, process: ProcessId) {
-        TARGET.store(process.0 as i32, Ordering::Relaxed);
+        TARGET.store(process.0 as i32, Ordering::SeqCst);
+        let early = EARLY.swap(0, Ordering::SeqCst);
+        for signal in (1..u64::BITS as i32).filter(|signal| early >> signal & 1 == 1) {
+            // SAFETY: takes two integers; the process is a child that was not waited for.
+            unsafe { libc::kill(process.0 as i32, signal) };
+        }
+    }
+
+    /// The program has ended. In a process that exists for this run alone (`for_good`), signals are
+    /// held on while the report is made, as [`late`] says; in any other they are released.
+    pub fn program_ended(mut self, for_good: bool) {
+        if for_good {
+            self.stops = None;
+            TARGET.store(0, Ordering::Relaxed);
+            let held = std::mem::take(&mut self.old);
+            late::begin(held.iter().map(|(signal, _)| *signal));
+        }
     }
 
     /// Restores the dispositions: signals are meant for us again.

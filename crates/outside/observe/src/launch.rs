@@ -88,6 +88,9 @@ impl Launch {
         let plan = self.plan()?;
         let (gate, go) = pipe()?;
         let (failure, report) = pipe()?;
+        // Our handlers must not take a signal that is meant for the program, and none may end the child
+        // before it is observed: it lets signals in when it is about to execute.
+        let all_blocked = Blocked::all();
         // SAFETY: the child only runs `run_child`, which makes nothing but
         // async-signal-safe calls and never returns.
         let pid = unsafe { libc::fork() };
@@ -100,6 +103,7 @@ impl Launch {
             // SAFETY: this is the forked child, and the descriptors are open.
             unsafe { run_child(&plan, gate.as_raw_fd(), go.as_raw_fd(), report.as_raw_fd()) }
         }
+        drop(all_blocked);
         Ok(Prepared {
             pid: ProcessId(pid as u32),
             waiting: Some(Waiting { go, failure }),
@@ -159,6 +163,30 @@ impl Launch {
                 c_string(OsString::from_vec(full))
             })
             .collect()
+    }
+}
+
+/// Blocks all signals for the calling thread as long as it lives.
+struct Blocked {
+    before: libc::sigset_t,
+}
+
+impl Blocked {
+    fn all() -> Self {
+        // SAFETY: all zero bytes are a set of signals, which the calls fill.
+        unsafe {
+            let (mut all, mut before) = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            Self { before }
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that the kernel returned.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 }
 

@@ -120,7 +120,7 @@ fn wait_for(launch: &Launch, begun: Option<Begun>) -> Result<ExitStatus> {
         begun(process);
     }
     let exit = child.wait()?;
-    signals.release();
+    signals.program_ended(begun.is_some());
     Ok(exit)
 }
 

@@ -79,7 +79,7 @@ fn run_natively(options: &Options, notices: &dyn Notices, why: &str) -> Result<O
         Ok(child.wait()?)
     };
     let result = run();
-    signals.release();
+    signals.program_ended(options.begun.is_some());
     Ok(Outcome {
         exit: result?,
         line: None,

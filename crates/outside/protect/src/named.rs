@@ -49,7 +49,7 @@ pub fn run(options: &Options, targets: &Targets) -> Result<Outcome> {
     }
     let exit = keep(&mut keeper, targets);
     drop(collector);
-    signals.release();
+    signals.program_ended(options.begun.is_some());
     Ok(outcome(&keeper, &targets.left_out, None, None, exit))
 }
 

@@ -107,7 +107,7 @@ pub fn record(
         follow(&mut child, file, progress)?;
     }
     let exit = child.wait()?;
-    signals.release();
+    signals.program_ended(options.before_reading.is_some());
     let nothing = |why: String| {
         notices.note(&format!("nothing was recorded: {why}"));
         Recording {

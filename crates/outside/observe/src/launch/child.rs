@@ -95,13 +95,13 @@ fn signal_set(bits: u64) -> libc::sigset_t {
 /// `report`.
 ///
 /// # Safety
-/// Only in a process that has just been forked; `gate`, `go` and `report` are
+/// Only in a process that has just been forked, with all signals blocked; `gate`, `go` and `report` are
 /// open descriptors that close on exec.
 pub(super) unsafe fn run_child(plan: &Plan, gate: i32, go: i32, report: i32) -> ! {
     // SAFETY: async-signal-safe calls on descriptors and memory that the
     // caller vouches for.
     unsafe {
-        restore_signals(plan);
+        restore_dispositions(plan);
         // While this copy of the writing end is open, the parent's death would not end the wait.
         libc::close(go);
         let mut byte = 0u8;
@@ -118,6 +118,8 @@ pub(super) unsafe fn run_child(plan: &Plan, gate: i32, go: i32, report: i32) -> 
         for stream in inherited::closed_streams() {
             libc::fcntl(stream, libc::F_SETFD, libc::FD_CLOEXEC);
         }
+        // What has come meanwhile is for the program, and ends it here as it would a moment later.
+        libc::sigprocmask(libc::SIG_SETMASK, &plan.blocked, std::ptr::null_mut());
         let errno = execute(plan).to_le_bytes();
         libc::write(report, errno.as_ptr().cast(), errno.len());
         libc::_exit(NOT_STARTED)
@@ -126,7 +128,7 @@ pub(super) unsafe fn run_child(plan: &Plan, gate: i32, go: i32, report: i32) -> 
 
 /// # Safety
 /// As [`run_child`].
-unsafe fn restore_signals(plan: &Plan) {
+unsafe fn restore_dispositions(plan: &Plan) {
     // SAFETY: all zero bytes are a valid action: default, no flags.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     for signal in SIGNALS {
@@ -136,8 +138,6 @@ unsafe fn restore_signals(plan: &Plan) {
         // nothing.
         unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
     }
-    // SAFETY: `blocked` is a valid set.
-    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &plan.blocked, std::ptr::null_mut()) };
 }
 
 /// Tries the candidates as `execvp` does: after a missing or forbidden one it tries the next, and
