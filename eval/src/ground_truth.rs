@@ -241,8 +241,9 @@ impl Tally {
             "{} runs. Objects that are significant in both orders of the trace and detected: {found}; \
              in both orders and not detected: {missed}; in one order and detected: {of_one}; \
              detected only: {alarms}.\n\n\
-             - recall: {}; of {missed} missed, {} in runs that said that they do not know\n- precision: {} ({} if what is falsely shared in the trace below the \
-             threshold counts as right)\n- the same kind of sharing as in the recorded order, of what \
+             - recall: {}; of {missed} missed, {} in runs that said that they do not know\n\
+             - precision: {} ({} if what is falsely shared in the trace below the threshold counts as \
+             right)\n- the same kind of sharing as in the recorded order, of what \
              was found: {}\n",
             self.runs,
             percent(found, found + missed),

@@ -35,7 +35,7 @@ static void work(struct part *part) {
         prepare(journal, (uint64_t)i);
         acquire(&table->lock);
         insert(table->bucket, journal, (uint64_t)i);
-        __atomic_store_n(&table->lock, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&table->lock, 0, __ATOMIC_RELEASE); /* touch: release */
     }
     free(journal);
 }

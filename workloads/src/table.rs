@@ -133,6 +133,9 @@ pub struct Position {
     pub function: String,
     /// The text of the comment at the end of the line.
     pub marker: String,
+    /// Whether threads spend so little time there that a run of a test may have no sample of it.
+    #[serde(default)]
+    pub seldom: bool,
     /// The number of the line, from 1, set by [`Table::load`].
     #[serde(skip)]
     pub line: u32,

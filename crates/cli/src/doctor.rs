@@ -46,7 +46,7 @@ fn machine_part(text: &mut String) {
         },
     );
     let quota = machine.quota.map_or_else(String::new, |cpus| {
-        format!(", with a quota of the time of {cpus:.1} (control group)")
+        format!("; control groups grant us the time of {cpus:.1}")
     });
     row(
         "CPUs",

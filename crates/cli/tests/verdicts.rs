@@ -17,11 +17,17 @@ mod support;
 use std::process::Command;
 use std::time::Duration;
 use sunder_findings::{Finding, Findings, ObjectKind, Sharing, Standing};
-use sunder_workloads::{Expected, Need, Table, Variant, Workload, default_out_dir};
+use sunder_workloads::{
+    Expected, Need, Position, Table, Variant, Verdict, Workload, default_out_dir,
+};
 use support::sunder;
 
 /// How many runs of a row may pass without threads running side by side before it is skipped.
 const MOST_BUSY_RUNS: u64 = 10;
+
+/// How many runs may pass until each place where threads seldom are has been seen. Of 86 runs of
+/// `lock_beside_data`, one lacked its place. Each of these runs must be right in all else.
+const MOST_RUNS_FOR_SELDOM: usize = 5;
 
 // One test, because workloads that run side by side do not share lines.
 #[test]
@@ -79,9 +85,11 @@ fn check(workload: &Workload, variant: Variant) -> Result<Row, String> {
         .map_err(|e| e.to_string())?;
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let file = folder.path().join("result.json");
-    for run in 0..MOST_BUSY_RUNS {
+    let mut busy_runs = 0;
+    let mut judged = Vec::new();
+    while busy_runs < MOST_BUSY_RUNS {
         // A process that keeps both CPUs busy may soon end.
-        std::thread::sleep(Duration::from_millis(100 * run));
+        std::thread::sleep(Duration::from_millis(100 * busy_runs));
         let seen = sunder()
             .args(["detect", "--quiet", "--format", "json", "-o"])
             .arg(&file)
@@ -102,9 +110,18 @@ fn check(workload: &Workload, variant: Variant) -> Result<Row, String> {
         let findings = Findings::open(&file).map_err(|e| e.to_string())?;
         let must_find = workload.verdict(variant).must_find().next().is_some();
         if must_find && !side_by_side(&findings) {
+            busy_runs += 1;
             continue;
         }
-        return judge(workload, variant, &findings).map(|()| Row::Checked);
+        judge(workload, variant, &findings)?;
+        judged.push(findings);
+        match seldom_unseen(workload.verdict(variant), &judged) {
+            None => return Ok(Row::Checked),
+            Some(place) if judged.len() >= MOST_RUNS_FOR_SELDOM => {
+                return Err(missing(place));
+            }
+            Some(_) => {}
+        }
     }
     println!(
         "SKIP: {} {}: its threads did not run side by side in {MOST_BUSY_RUNS} runs",
@@ -284,13 +301,31 @@ fn mismatch(finding: &Finding, expected: &Expected) -> Result<(), String> {
             return Err(format!("allocation is {:?}", finding.object.allocation));
         }
     }
-    for position in &expected.touched_at {
-        if !finding.sites.iter().any(|s| s.line == Some(position.line)) {
-            return Err(format!(
-                "line {} ({}) is not among the sites",
-                position.line, position.function
-            ));
-        }
+    let often = expected.touched_at.iter().filter(|place| !place.seldom);
+    match often.into_iter().find(|place| !touches(finding, place)) {
+        Some(place) => Err(missing(place)),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+fn touches(finding: &Finding, place: &Position) -> bool {
+    finding.sites.iter().any(|s| s.line == Some(place.line))
+}
+
+fn missing(place: &Position) -> String {
+    format!(
+        "line {} ({}) is not among the sites",
+        place.line, place.function
+    )
+}
+
+/// A place where threads seldom are and that no run has shown so far.
+fn seldom_unseen<'a>(verdict: &'a Verdict, runs: &[Findings]) -> Option<&'a Position> {
+    let expected = verdict.must_find();
+    let mut seldom = expected.flat_map(|e| e.touched_at.iter().filter(|place| place.seldom));
+    let shown = |place: &Position| {
+        let mut all = runs.iter().flat_map(|run| &run.findings);
+        all.any(|finding| touches(finding, place))
+    };
+    seldom.find(|place| !shown(place))
 }

@@ -146,7 +146,7 @@ fn a_run_that_could_not_tell_is_inconclusive_and_can_fail() {
     assert_eq!(status("false-sharing,inconclusive"), Some(122));
     let verdict = open(&file).expect("a result").verdict.expect("a verdict");
     assert_eq!(verdict.answer, Answer::Inconclusive);
-    let one_cpu = |reason: &Reason| matches!(reason, Reason::OneCpu { .. });
+    let one_cpu = |reason: &Reason| matches!(reason, Reason::OneCpu { cpu: None, .. });
     assert!(verdict.reasons.iter().any(one_cpu), "{verdict:?}");
     assert_eq!(status("false-sharing"), Some(0));
 }

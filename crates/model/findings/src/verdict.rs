@@ -91,7 +91,7 @@ impl fmt::Display for Reason {
             ),
             Self::OneCpu { cpu: Some(cpu), .. } => write!(
                 f,
-                "all threads ran on CPU {cpu}, which an affinity mask (taskset) or a cpuset may demand"
+                "all threads ran on CPU {cpu} (is there an affinity mask, as by taskset, or a cpuset?)"
             ),
             Self::CpuQuota { cpus } => write!(
                 f,
@@ -295,7 +295,7 @@ mod tests {
         );
         assert_eq!(
             of(8, 8, Some(3), None),
-            ["all threads ran on CPU 3, which an affinity mask (taskset) or a cpuset may demand"]
+            ["all threads ran on CPU 3 (is there an affinity mask, as by taskset, or a cpuset?)"]
         );
         assert_eq!(
             of(8, 8, None, Some(0.5)),
