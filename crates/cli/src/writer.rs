@@ -9,6 +9,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use sunder_observe::launch::Blocked;
 
 /// Writes a text to a destination.
 pub type Put<'a> = &'a dyn Fn(&[u8]) -> io::Result<()>;
@@ -36,12 +37,11 @@ impl Writer {
         let (its_input, to) = io::pipe()?;
         let (from, its_output) = io::pipe()?;
         // None may end the child before it has left the terminal. It keeps them blocked.
-        let before = block_signals();
+        let blocked = Blocked::all();
         // SAFETY: this process has one thread, so the child may do whatever we may.
         let process = unsafe { libc::fork() };
         if process != 0 {
-            // SAFETY: the set is the one that the kernel returned.
-            unsafe { libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+            drop(blocked);
         }
         match process {
             -1 => Err(io::Error::last_os_error()),
@@ -88,17 +88,6 @@ impl Drop for Writer {
         self.ends = None;
         // SAFETY: a child of ours that nothing else waits for; no status is wanted.
         unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
-    }
-}
-
-/// Blocks all signals. Returns which were blocked before.
-fn block_signals() -> libc::sigset_t {
-    // SAFETY: all zero bytes are a set of signals, which the calls fill.
-    unsafe {
-        let (mut all, mut before) = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::sigprocmask(libc::SIG_SETMASK, &all, &mut before);
-        before
     }
 }
 

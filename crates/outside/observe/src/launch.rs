@@ -7,11 +7,13 @@
 //! The module must not leave a zombie behind, and makes only async-signal-safe calls between fork
 //! and exec.
 
+mod blocked;
 mod child;
 mod inherited;
 
 use crate::ObserveError;
 use crate::proc::has_waited_for_children;
+pub use blocked::Blocked;
 use child::{Plan, run_child};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{
@@ -163,30 +165,6 @@ impl Launch {
                 c_string(OsString::from_vec(full))
             })
             .collect()
-    }
-}
-
-/// Blocks all signals for the calling thread as long as it lives.
-struct Blocked {
-    before: libc::sigset_t,
-}
-
-impl Blocked {
-    fn all() -> Self {
-        // SAFETY: all zero bytes are a set of signals, which the calls fill.
-        unsafe {
-            let (mut all, mut before) = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-            Self { before }
-        }
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        // SAFETY: the set is the one that the kernel returned.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 }
 
