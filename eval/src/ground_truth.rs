@@ -43,7 +43,8 @@ pub fn run(options: &Options) -> Result<()> {
              {DEFAULT_THRESHOLD_PERCENT} % or more, both with all threads in step and in the recorded \
              order. What costs that much in one of the two orders only is neither missed if it is not \
              reported nor a false alarm if it is; it has rows of its own. Detected: the same program \
-             at `--scale` times the size of the tests. Two findings match if they have an object in common: a heap object by function and line \
+             at `--scale` times the size of the tests. Two findings match if they have an object in \
+             common: a heap object by function and line \
              of its allocation, a variable by its name (see eval/src/ground_truth/matching.rs)."
         ),
         options.repetitions,

@@ -107,7 +107,10 @@ impl Thread {
 
     /// Its call stack, if it is recorded.
     #[inline]
-    #[allow(clippy::mut_from_ref)]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "only callbacks of this thread use it, one at a time"
+    )]
     pub fn calls(&self) -> Option<&mut Calls> {
         // SAFETY: the memory belongs to the buffer, which belongs to this thread; only callbacks of
         // this thread use it, one at a time.
@@ -144,7 +147,10 @@ impl Thread {
     /// The slot that was written so many slots ago, counted from 1; `None` if it may lie on an
     /// earlier page than the last slot.
     #[inline]
-    #[allow(clippy::mut_from_ref)]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "only callbacks of this thread use it, one at a time"
+    )]
     pub fn last(&self, back: usize) -> Option<&mut Slot> {
         let cursor = self.cursor.load(Ordering::Relaxed);
         // The first page begins with a stamp and the start of the thread; every other page begins

@@ -94,7 +94,10 @@ const CARVED: usize = 4096;
 
 impl Span {
     /// A span without slices and blocks, as an initial value.
-    #[allow(clippy::declare_interior_mutable_const)] // copied, never referred to
+    #[expect(
+        clippy::declare_interior_mutable_const,
+        reason = "copied, never referred to"
+    )]
     pub const NONE: Self = Self {
         fixed: Fixed {
             owner: null_mut(),
@@ -123,7 +126,10 @@ impl Span {
     };
 
     /// A span without blocks from which blocks can be asked.
-    #[allow(clippy::declare_interior_mutable_const)] // copied, never referred to
+    #[expect(
+        clippy::declare_interior_mutable_const,
+        reason = "copied, never referred to"
+    )]
     pub const PLACEHOLDER: Self = {
         static END: End = End::NEW;
         let mut span = Self::NONE;

@@ -72,7 +72,10 @@ impl Pool {
 
 impl Entry {
     /// The encoder, which is mapped on first use. The caller has set `busy`.
-    #[allow(clippy::mut_from_ref)]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "whoever has set `busy` is the only one"
+    )]
     fn get(&self) -> Option<&mut Encoder> {
         if self.encoder.load(Ordering::Relaxed).is_null() {
             let memory = map(size_of::<Encoder>(), PAGE)?;

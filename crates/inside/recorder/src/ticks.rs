@@ -8,8 +8,7 @@ use sunder_trace::meta::Clock;
 /// The clock of this machine. The processor says whether its counter is invariant (CPUID
 /// 8000_0007h, EDX bit 8).
 pub fn clock_of_this_machine() -> Clock {
-    // SAFETY: every x86-64 processor has the instruction. (Only older compilers demand `unsafe`.)
-    #[allow(unused_unsafe)]
+    #[allow(unused_unsafe, reason = "only older compilers demand it")]
     // SAFETY: every x86-64 processor has the instruction.
     let (most, bits) = unsafe { (__cpuid(0x8000_0000).eax, __cpuid(0x8000_0007).edx) };
     if most >= 0x8000_0007 && bits & 1 << 8 != 0 {

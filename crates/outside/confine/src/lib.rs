@@ -3,8 +3,9 @@
 //!
 //! Called by the program `sunder` alone, on its first thread: what is given up can't be had back. Rights
 //! are a thread's own, so they are given up before other threads start; the filter of system calls is
-//! for all threads. The library must not call it, since it lives in somebody else's process. This crate must not decide what a command does, and must not fail a
-//! command: what the kernel refuses is returned, and said by the caller.
+//! for all threads. The library must not call it, since it lives in somebody else's process. This crate
+//! must not decide what a command does, and must not fail a command: what the kernel refuses is
+//! returned, and said by the caller.
 
 mod calls;
 mod files;
