@@ -10,7 +10,7 @@ use anyhow::Result;
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_confine::Work;
-use sunder_gain::Experiment;
+use sunder_gain::{Effort, Experiment};
 use sunder_live::{Ending, LiveRemedy, Look, is_program};
 use sunder_repair::attach as repair;
 
@@ -29,7 +29,9 @@ pub fn run(options: &Attach) -> Result<u8> {
     let process = ProcessId(options.pid);
     is_program(process)?;
     output.hold()?;
-    let mut experiment = options.measure.then(|| Experiment::of(process));
+    let mut experiment = options
+        .measure
+        .then(|| Experiment::of(process, Effort::Much));
     if experiment.is_some() {
         repair::remember_own_confinement()?;
         confined::beside(process, Work::Repair);

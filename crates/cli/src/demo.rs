@@ -9,6 +9,7 @@ use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use sunder_gain::{Effort, Experiment};
 use sunder_live::Observation;
 
 const SOURCE: &str = include_str!("../../../workloads/demo/demo.c");
@@ -45,10 +46,12 @@ pub fn run(options: &Demo) -> Result<u8> {
     let threads = options.threads.to_string();
     println!("Running it under `sunder detect -- demo {threads}`:\n");
     let program: Vec<OsString> = vec![shared.clone().into(), threads.clone().into()];
-    let (findings, exit) = sunder_live::observe(&Observation {
+    let what = Observation {
         program,
         ..Observation::default()
-    })?;
+    };
+    let mut experiment = Experiment::of_command(Effort::Little);
+    let (findings, exit) = sunder_live::observe_with(&what, &mut experiment)?;
     if !exit.success() {
         bail!("the demo program failed: {exit}");
     }

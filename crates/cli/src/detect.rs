@@ -7,6 +7,7 @@ use crate::status;
 use anyhow::{Result, bail};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use sunder_gain::{Effort, Experiment};
 use sunder_live::{Observation, ObserverChoice};
 use sunder_observe::ObserveError;
 
@@ -20,6 +21,12 @@ pub fn run(options: &Detect) -> Result<u8> {
             "--measure needs threads as they are, and --observer isolate makes processes of them"
         );
     }
+    let isolates = options.observer == ObserverChoice::Isolate;
+    let effort = match (options.measure, options.no_measure || isolates) {
+        (true, _) => Some(Effort::Much),
+        (_, true) => None,
+        _ => Some(Effort::Little),
+    };
     let mut output = Output::new(&options.tell, false)?;
     output.keep_writable()?;
     let what = Observation {
@@ -28,20 +35,16 @@ pub fn run(options: &Detect) -> Result<u8> {
         options: (&options.observe).into(),
         follow_children: options.follow_children,
         threshold: options.tell.threshold,
-        begun: Some(
-            if options.measure || options.observer == ObserverChoice::Isolate {
-                confined::beside_our_own_to_repair
-            } else {
-                confined::beside_our_own
-            },
-        ),
+        begun: Some(if effort.is_some() || isolates {
+            confined::beside_our_own_to_repair
+        } else {
+            confined::beside_our_own
+        }),
     };
-    let program = if options.observer == ObserverChoice::Isolate {
-        sunder_protect::observer::observe(&what, options.sampled)
-    } else if options.measure {
-        sunder_live::observe_with(&what, &mut sunder_gain::Experiment::default())
-    } else {
-        sunder_live::observe(&what)
+    let program = match effort {
+        _ if isolates => sunder_protect::observer::observe(&what, options.sampled),
+        Some(effort) => sunder_live::observe_with(&what, &mut Experiment::of_command(effort)),
+        None => sunder_live::observe(&what),
     };
     let (findings, exit) = match program {
         Ok(done) => done,

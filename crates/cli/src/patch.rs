@@ -61,6 +61,7 @@ fn detect() -> Result<Vec<OsString>> {
     let arguments = [
         "detect",
         "--quiet",
+        "--no-measure",
         "--follow-children",
         "--format",
         "json",

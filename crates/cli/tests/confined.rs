@@ -44,6 +44,7 @@ fn commands(report: &str) -> Vec<Vec<&str>> {
         vec!["detect", "-q", "-o", report, "--observer", "isolate"],
         vec!["detect", "-q", "-o", report, "--follow-children"],
         vec!["detect", "-q", "-o", report, "--measure"],
+        vec!["detect", "-q", "-o", report, "--no-measure"],
         vec!["repair", "-q", "--report", report],
         vec!["protect", "-q", "--report", report],
         vec!["protect", "-q", "--report", report, "--eager"],

@@ -1,5 +1,5 @@
-//! `detect --measure` stops contending threads for moments. The program must not notice, and what is
-//! measured must be in the result.
+//! `detect` stops contending threads for moments, more often with `--measure` and never with
+//! `--no-measure`. The program must not notice, and what is measured must be in the result.
 
 use crate::support::targets::{open, side_by_side};
 use crate::support::{c_program, sunder};
@@ -32,21 +32,23 @@ fn detected(options: &[&str]) -> Result<Findings, String> {
 
 #[test]
 fn a_program_whose_threads_are_stopped_for_moments_goes_on_as_natively() {
-    side_by_side("measure", || {
-        let result = detected(&["--measure"])?;
-        let mut gains = result.findings.iter().filter_map(|f| f.gain_percent);
-        let gain = gains.next().ok_or(format!("{:?}", result.limits))?;
-        assert!(gain.comparisons > 0, "{gain:?}");
-        assert!(0.0 <= gain.low && gain.low <= gain.likely, "{gain:?}");
-        assert!(gain.likely <= gain.high && gain.high <= 100.0, "{gain:?}");
-        Ok(())
-    });
+    for options in [&[][..], &["--measure"]] {
+        side_by_side("measure", || {
+            let result = detected(options)?;
+            let mut gains = result.findings.iter().filter_map(|f| f.gain_percent);
+            let gain = gains.next().ok_or(format!("{:?}", result.limits))?;
+            assert!(gain.comparisons > 0, "{gain:?}");
+            assert!(0.0 <= gain.low && gain.low <= gain.likely, "{gain:?}");
+            assert!(gain.likely <= gain.high && gain.high <= 100.0, "{gain:?}");
+            Ok(())
+        });
+    }
 }
 
 #[test]
-fn without_the_option_nothing_is_measured() {
+fn if_no_thread_may_be_stopped_nothing_is_measured() {
     side_by_side("no measure", || {
-        let result = detected(&[])?;
+        let result = detected(&["--no-measure"])?;
         let first = result.findings.iter().find(|f| !f.latent);
         let first = first.ok_or(format!("{:?}", result.limits))?;
         assert_eq!(first.gain_percent, None);

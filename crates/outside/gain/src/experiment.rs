@@ -19,12 +19,14 @@ use sunder_sharing::{Confidence, Verdict};
 /// Pause between two comparisons: the phases of a program get their part, and threads are held for a
 /// small share of the time only.
 const PAUSE: Duration = Duration::from_millis(30);
+/// The same before [`FEWEST`] comparisons are made: a short run has a figure, too.
+const SHORT_PAUSE: Duration = Duration::from_millis(10);
+/// So many comparisons of two threads give a figure.
+const FEWEST: usize = 6;
 /// The same once every thread was compared [`MANY`] times.
 const LONG_PAUSE: Duration = Duration::from_millis(400);
 /// So many comparisons of a thread tell its gain well.
 const MANY: usize = 8;
-/// The most threads that are compared: of many that do the same, some tell enough.
-const MOST_THREADS: usize = 8;
 /// The most threads that are stopped at a time.
 pub(crate) const MOST_RIVALS: usize = 64;
 /// A line that costs a smaller share of its threads' time is left alone.
@@ -35,6 +37,41 @@ const RECENT: Duration = Duration::from_millis(200);
 const VAIN: usize = 6;
 /// After so many, its progress is read in another way.
 const WITHOUT_CLOCK: usize = 2;
+
+/// How much of the program's time may be spent on measuring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effort {
+    /// Little: no thread is held for more than a small share of the time ([`Effort::may_hold`]).
+    Little,
+    /// As much as makes the figures better.
+    #[default]
+    Much,
+}
+
+impl Effort {
+    /// For how long a thread may have been held when so much of the run is over.
+    ///
+    /// A thread whose rivals are held gets on better, so the program loses less than this; nothing at
+    /// all where two threads make each other slower by half.
+    pub(crate) fn may_hold(self, elapsed: Duration) -> Duration {
+        /// Enough for the least number of comparisons, so that short runs have a figure too.
+        const AT_ONCE: Duration = Duration::from_millis(20);
+        /// One part of so many.
+        const SHARE: u32 = 50;
+        match self {
+            Self::Little => AT_ONCE + elapsed / SHARE,
+            Self::Much => Duration::MAX,
+        }
+    }
+
+    /// The most threads that are compared: of many that do the same, some tell enough.
+    const fn most_threads(self) -> usize {
+        match self {
+            Self::Little => 2,
+            Self::Much => 8,
+        }
+    }
+}
 
 /// Comparisons of one thread.
 #[derive(Clone, Debug, Default)]
@@ -50,13 +87,14 @@ pub struct Comparisons {
 /// Compares the progress of contending threads with and without their rivals.
 #[derive(Default)]
 pub struct Experiment {
+    effort: Effort,
     process: Option<ProcessId>,
     next: Duration,
     /// By thread.
     pub(crate) compared: BTreeMap<ThreadId, Comparisons>,
     pub(crate) clocks: Clocks,
     /// For how long each thread was held.
-    pub(crate) held: BTreeMap<ThreadId, Duration>,
+    held: BTreeMap<ThreadId, Duration>,
     /// Why nothing is compared any more, if so.
     pub(crate) refused: Option<String>,
     /// Comparisons that could not be made at the moment.
@@ -88,7 +126,13 @@ impl LiveRemedy for Experiment {
         if elapsed < self.next || live.first_suspect.is_none() || self.refused.is_some() {
             return;
         }
-        self.next = elapsed + PAUSE;
+        self.next = elapsed
+            + if self.comparisons() < FEWEST {
+                SHORT_PAUSE
+            } else {
+                PAUSE
+            };
+        let may_hold = self.longest_held() < self.effort.may_hold(elapsed);
         let unwatched = live.watch_refused.is_some();
         let judge = &mut live.session.process(process).judge;
         let times = judge.thread_time();
@@ -99,6 +143,9 @@ impl LiveRemedy for Experiment {
             sure && v.cost_share >= LEAST_COST && now.since(v.last) < RECENT
         });
         self.clocks.look(&times, &verdicts, now);
+        if !may_hold {
+            return;
+        }
         let Some(subject) = self.next_subject(&verdicts) else {
             return;
         };
@@ -157,13 +204,30 @@ impl LiveRemedy for Experiment {
 }
 
 impl Experiment {
-    /// An experiment for a process that runs already; for a command, [`LiveRemedy::begins`] tells
-    /// the process.
-    pub fn of(process: ProcessId) -> Self {
+    /// An experiment for a process that runs already.
+    pub fn of(process: ProcessId, effort: Effort) -> Self {
         Self {
             process: Some(process),
+            ..Self::of_command(effort)
+        }
+    }
+
+    /// An experiment for a command: [`LiveRemedy::begins`] tells the process.
+    pub fn of_command(effort: Effort) -> Self {
+        Self {
+            effort,
             ..Self::default()
         }
+    }
+
+    /// Comparisons with an outcome.
+    fn comparisons(&self) -> usize {
+        self.compared.values().map(|c| c.ratios.len()).sum()
+    }
+
+    /// For how long the thread that was held longest was held.
+    pub(crate) fn longest_held(&self) -> Duration {
+        self.held.values().copied().max().unwrap_or_default()
     }
 
     /// The thread that was compared least, of those that lose most.
@@ -172,19 +236,21 @@ impl Experiment {
         for one in verdicts.iter().flat_map(|v| &v.threads) {
             *lost.entry(one.thread).or_default() += one.lost_ns;
         }
-        let mut threads: Vec<(ThreadId, f64)> = lost.into_iter().collect();
-        threads.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        threads.truncate(MOST_THREADS);
         let compared = |thread| {
             let known = self.compared.get(&thread);
             known.map_or((0, 0), |c| (c.ratios.len(), c.vain))
         };
-        let open = threads.iter().map(|t| t.0).filter(|&t| {
-            let (found, vain) = compared(t);
+        let mut open: Vec<(ThreadId, f64)> = lost.into_iter().collect();
+        open.retain(|&(thread, _)| {
+            let (found, vain) = compared(thread);
             found > 0 || vain < VAIN
         });
-        open.min_by_key(|&t| {
-            let (found, vain) = compared(t);
+        open.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        // Three comparisons of one thread tell more than one of each of three.
+        open.sort_by_key(|(thread, _)| !self.compared.contains_key(thread));
+        open.truncate(self.effort.most_threads());
+        open.into_iter().map(|t| t.0).min_by_key(|&thread| {
+            let (found, vain) = compared(thread);
             found + vain
         })
     }

@@ -1,7 +1,7 @@
 //! Measures what sharing costs: how fast a thread gets on beside its rivals, and how fast while they
 //! are stopped for some milliseconds.
 //!
-//! [`Experiment`] is used by `cli` for `detect --measure`, and driven by the loop of `live`. [`gauge`] is also used
+//! [`Experiment`] is used by `cli` for `detect` and `attach --measure`, and driven by the loop of `live`. [`gauge`] is also used
 //! by `repair`, for the speed before and after a move. It must not choose what is found or say what to do about
 //! it, and must leave no thread stopped.
 
@@ -9,7 +9,6 @@ mod clocks;
 mod experiment;
 pub mod gauge;
 mod outcome;
-
 mod slice;
 
-pub use experiment::Experiment;
+pub use experiment::{Effort, Experiment};

@@ -11,7 +11,7 @@ impl Experiment {
     pub(crate) fn fill(&self, result: &mut Findings) {
         let threads = self.threads();
         let comparisons: usize = threads.iter().map(|(_, t)| t.speeds.len()).sum();
-        let wall = result.run.seconds * 1e9 - self.longest_held();
+        let wall = result.run.seconds * 1e9 - self.longest_held().as_nanos() as f64;
         let only: Vec<ThreadGain> = threads.iter().map(|t| t.1.clone()).collect();
         let measured = of_threads(&only, wall);
         let costs: Vec<(BTreeSet<u32>, f64)> = result.findings.iter().map(of).collect();
@@ -61,12 +61,6 @@ impl Experiment {
             (thread.0, gain)
         });
         all.collect()
-    }
-
-    /// For how long the thread that was held longest was held, in ns.
-    fn longest_held(&self) -> f64 {
-        let longest = self.held.values().max();
-        longest.map_or(0.0, |held| held.as_nanos() as f64)
     }
 
     /// Why no gain was measured.
