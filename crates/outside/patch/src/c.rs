@@ -6,6 +6,7 @@ pub(crate) mod heap;
 pub(crate) mod names;
 pub(crate) mod prescribed;
 pub(crate) mod spelling;
+pub(crate) mod spread;
 pub(crate) mod types;
 pub(crate) mod variables;
 pub(crate) mod wrapped;

@@ -8,6 +8,7 @@ use crate::macros::{closing, is_word, words};
 use crate::sources::{Language, Source, Sources};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 use sunder_findings::{Frame, Object};
 use tree_sitter::Node;
 
@@ -33,11 +34,6 @@ pub(crate) fn align(
     wanted: Wanted,
     edits: &mut Edits,
 ) -> Result<Vec<String>, Unsure> {
-    let frames: Vec<&Frame> = object
-        .allocation
-        .iter()
-        .filter(|f| !f.is_library())
-        .collect();
     if object
         .allocation
         .iter()
@@ -50,6 +46,75 @@ pub(crate) fn align(
         }
         unsure!("it comes from `new`, which aligns by the type alone");
     }
+    let site = site(sources, object)?;
+    site.call.rewrite(sources, &site.source, wanted, edits)?;
+    Ok(site.notes)
+}
+
+/// The place in the user's code that decides how a block is allocated.
+pub(crate) struct AllocationSite {
+    pub(crate) source: Rc<Source>,
+    call: Call,
+    /// What else a person should know.
+    pub(crate) notes: Vec<String>,
+}
+
+impl AllocationSite {
+    /// The bytes of the call.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.call.range.clone()
+    }
+
+    /// Makes the block `times` as large (an expression that needs no parentheses), and lets it begin a
+    /// line.
+    ///
+    /// # Errors
+    /// If the allocator is not one whose size is known.
+    pub(crate) fn enlarge(
+        mut self,
+        sources: &Sources,
+        line: u32,
+        times: &str,
+        edits: &mut Edits,
+    ) -> Result<Vec<String>, Unsure> {
+        let size = match self.call.allocator.as_str() {
+            "malloc" | "calloc" => 0,
+            other => unsure!(
+                "the block at {} comes from `{other}`",
+                self.source.place(self.call.range.start)
+            ),
+        };
+        if let Some(size) = self.call.arguments.get_mut(size) {
+            *size = times_of(size, times);
+        }
+        let wanted = Wanted {
+            line,
+            type_is_aligned: false,
+        };
+        self.call.rewrite(sources, &self.source, wanted, edits)?;
+        Ok(self.notes)
+    }
+}
+
+/// `(a + b) * times`.
+pub(crate) fn times_of(text: &str, times: &str) -> String {
+    if is_simple(text) {
+        format!("{text} * {times}")
+    } else {
+        format!("({text}) * {times}")
+    }
+}
+
+/// The call of an allocator of C that matters: that of the caller of all wrappers.
+///
+/// # Errors
+/// If it is not seen in the source.
+pub(crate) fn site(sources: &Sources, object: &Object) -> Result<AllocationSite, Unsure> {
+    let frames: Vec<&Frame> = object
+        .allocation
+        .iter()
+        .filter(|f| !f.is_library())
+        .collect();
     if frames.is_empty() {
         unsure!("the result does not say where the block is allocated");
     }
@@ -85,8 +150,11 @@ pub(crate) fn align(
                 wrapper.name
             ));
         }
-        call.rewrite(sources, &source, wanted, edits)?;
-        return Ok(notes);
+        return Ok(AllocationSite {
+            source,
+            call,
+            notes,
+        });
     }
     unsure!("all functions that allocate it only pass a size on");
 }

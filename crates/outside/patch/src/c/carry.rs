@@ -5,7 +5,7 @@ use crate::c::allocations::{self, Wanted};
 use crate::c::names::{element_type, is_foreign};
 use crate::c::spelling::Spelling;
 use crate::c::types::{self, TypeDefinition};
-use crate::c::{heap, prescribed, variables, wrapped};
+use crate::c::{heap, prescribed, spread, variables, wrapped};
 use crate::edit::Edits;
 use crate::error::{Unsure, unsure};
 use crate::shape::{self, Shape};
@@ -41,7 +41,8 @@ impl Carry<'_> {
         for one in tried {
             match one {
                 Ok(way) => ways.push(way),
-                Err(reason) => why = why.or(Some(reason)),
+                // The last way asks for least.
+                Err(reason) => why = Some(reason),
             }
         }
         match why {
@@ -177,8 +178,11 @@ impl Carry<'_> {
             .type_name
             .as_deref()
             .is_some_and(|name| element_type(name).is_none() && is_foreign(name));
-        if path.is_empty() && foreign && object.kind != ObjectKind::Heap {
-            all.push(self.wrapped());
+        if path.is_empty() && foreign {
+            if object.kind != ObjectKind::Heap {
+                all.push(self.wrapped());
+            }
+            all.push(self.spread());
         } else {
             all.push(self.aligned(path));
         }
@@ -241,6 +245,21 @@ impl Carry<'_> {
             edits,
             notes: Vec::new(),
             grows_by: self.finding.advice.first().and_then(|a| a.grows_by),
+        })
+    }
+
+    fn spread(&self) -> Result<Way, Unsure> {
+        let object = &self.finding.object;
+        let mut edits = Edits::default();
+        let done = spread::spread(self.sources, object, self.spelling, self.line, &mut edits)?;
+        Ok(Way {
+            what: format!(
+                "the elements of `{}` lie {} places apart, each on lines of its own",
+                done.name, done.apart
+            ),
+            edits,
+            notes: done.notes,
+            grows_by: object.size.map(|size| size * (done.apart - 1)),
         })
     }
 

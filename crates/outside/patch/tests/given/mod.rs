@@ -165,7 +165,12 @@ impl Case {
     pub fn runs_with(&self, more: &str) {
         let source = self.applied(more);
         let program = self.folder.path().join("program");
-        compile("gcc", &["-O2", "-Wall"], &source, &program);
+        let compiler = if self.file.ends_with(".cpp") {
+            "g++"
+        } else {
+            "gcc"
+        };
+        compile(compiler, &["-O2", "-Wall"], &source, &program);
         let status = Command::new(&program).status().expect("it starts");
         assert!(status.success(), "{status}\n{}", self.diff());
     }
