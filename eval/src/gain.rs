@@ -1,8 +1,7 @@
-//! `gain`: what `detect --measure` says that a fix gains, beside what the fixed variant of each
-//! workload gains.
+//! `gain`: what `detect` says that a fix gains, beside what the fixed variant of each workload gains.
 
 use crate::measure::{median, run as measured};
-use crate::options::Options;
+use crate::options::{Options, Set};
 use crate::programs::{self, Target};
 use crate::record::Record;
 use anyhow::Result;
@@ -25,13 +24,21 @@ struct Said {
 ///
 /// # Errors
 /// If a program fails or the record can't be written.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &Options, measure: bool) -> Result<()> {
     let sunder = programs::sunder()?;
     let mut record = Record::new(
-        "gain",
-        "What `sunder detect --measure` says that a fix of the first finding gains, in percent of \
-         the program's time, beside what the workload's fixed variant gains natively. The \
-         variants and the measurement run in turn.",
+        match (options.set, measure) {
+            (Set::Workloads, false) => "gain",
+            (Set::Workloads, true) => "gain-measure",
+            (Set::Pairs, false) => "gain-pairs",
+            (Set::Pairs, true) => "gain-measure-pairs",
+        },
+        &format!(
+            "What `sunder detect{}` says that a fix of the first finding gains, in percent of the \
+             program's time, beside what the workload's fixed variant gains natively. The \
+             variants and the measurement run in turn.",
+            if measure { " --measure" } else { "" }
+        ),
         options.repetitions,
         &[
             "workload",
@@ -65,7 +72,7 @@ pub fn run(options: &Options) -> Result<()> {
             for (target, times) in [shared, fixed].into_iter().zip(&mut times) {
                 times.push(measured(&mut target.native())?.wall);
             }
-            let (seconds, one) = ask(shared, &sunder)?;
+            let (seconds, one) = ask(shared, &sunder, measure)?;
             let figure = |of: fn(GainPercent) -> f64| {
                 let gain = one.as_ref().and_then(|s| s.gain);
                 gain.map_or_else(String::new, |g| format!("{:.1}", of(g)))
@@ -99,10 +106,11 @@ pub fn run(options: &Options) -> Result<()> {
     record.finish(&format!("{}\n\n{table}", all.sentence()))
 }
 
-/// The first finding of a run under `detect --measure` that is not latent, and the seconds that
+/// The first finding of a run under `detect` that is not latent, and the seconds that
 /// it took.
-fn ask(target: &Target, sunder: &Path) -> Result<(f64, Option<Said>)> {
-    let result = programs::findings(target, sunder, &["--measure"])?;
+fn ask(target: &Target, sunder: &Path, measure: bool) -> Result<(f64, Option<Said>)> {
+    let options: &[&str] = if measure { &["--measure"] } else { &[] };
+    let result = programs::findings(target, sunder, options)?;
     let of = |finding: &Finding| Said {
         sharing: finding.sharing,
         cost: finding.cost_percent,

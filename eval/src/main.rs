@@ -15,6 +15,7 @@ mod mishaps;
 mod modes;
 mod options;
 mod overhead;
+mod patch;
 mod posix;
 mod programs;
 mod progress;
@@ -39,6 +40,9 @@ use options::Options;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Which programs with known sharing are measured
+    #[arg(long, global = true, value_enum, default_value = "workloads")]
+    set: options::Set,
     /// Only workloads whose name contains this; for build-times and suite several, separated by commas
     #[arg(long, global = true, default_value = "")]
     only: String,
@@ -62,8 +66,14 @@ enum Command {
     },
     /// What is found: SHERIFF's Tables 1 and 2 for our workloads
     Detection,
-    /// What `detect --measure` says that a fix gains, beside what the fixed variants gain
-    Gain,
+    /// What `detect` says that a fix gains, beside what the fixed variants gain
+    Gain {
+        /// With `detect --measure`
+        #[arg(long)]
+        measure: bool,
+    },
+    /// What `sunder patch` makes of each result, beside the fix by hand
+    Patch(patch::What),
     /// Other sampling frequencies: SHERIFF's Figure 9 and Table 5
     Sampling,
     /// The observer that compares pages, at SHERIFF's intervals: its Figure 9 and Table 5
@@ -132,6 +142,7 @@ fn main() -> Result<()> {
         _ => (5, 4),
     };
     let options = Options {
+        set: cli.set,
         only: cli.only,
         repetitions: cli.repetitions.unwrap_or(repetitions).max(1),
         scale: cli.scale.unwrap_or(scale).max(1),
@@ -139,7 +150,8 @@ fn main() -> Result<()> {
     match cli.command {
         Command::Overhead { seconds } => overhead::run(&options, seconds),
         Command::Detection => detection::run(&options),
-        Command::Gain => gain::run(&options),
+        Command::Gain { measure } => gain::run(&options, measure),
+        Command::Patch(what) => patch::run(&what, &options),
         Command::Sampling => sampling::run(&options),
         Command::IsolateSampling => isolate_sampling::run(&options),
         Command::Real => real::run(&options),

@@ -1,6 +1,6 @@
-//! `posix`: the open POSIX test suite, or any folder of C programs that check themselves, natively
-//! and under every command that starts a program. The suite is not part of this repository; the
-//! caller gives its folder. A test whose native runs differ among themselves is counted and not
+//! `posix`: the open POSIX test suite, or any folder of C programs or executables that check
+//! themselves, natively and under every command that starts a program. The suite is not part of this
+//! repository; the caller gives its folder. A test whose native runs differ among themselves is counted and not
 //! compared.
 
 use crate::limited::{self, Folder, Ran};
@@ -12,6 +12,8 @@ use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -24,6 +26,10 @@ pub struct What {
     /// searched for headers, and the C files of its folder `lib` are linked to each test
     #[arg(long)]
     dir: PathBuf,
+    /// The tests are the executables below the folder and not its C files: for glibc's nptl tests, the folder
+    /// `nptl` of a build after `make check subdirs=nptl run-built-tests=no`
+    #[arg(long)]
+    built: bool,
     /// Tests at the same time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -70,12 +76,12 @@ struct Shared {
 pub fn run(what: &What, options: &Options) -> Result<()> {
     let sunder = programs::sunder()?;
     let mut tests = Vec::new();
-    find(&what.dir, &mut tests)?;
+    find(&what.dir, what.built, &mut tests)?;
     tests.retain(|test| test.to_string_lossy().contains(&options.only));
     tests.sort();
-    ensure!(!tests.is_empty(), "there is no C file with a main in it");
+    ensure!(!tests.is_empty(), "there is no test in the folder");
     let record = Record::new(
-        "posix",
+        if what.built { "posix-built" } else { "posix" },
         "Every test of a suite natively, twice, and under each command; status and, where the \
          native runs agree in it, output must be the same. What differs is run again three times, \
          natively too.",
@@ -104,22 +110,39 @@ pub fn run(what: &What, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// All C files below a folder that have a `main`.
-fn find(folder: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
+/// All C files below a folder that have a `main`, or all its executables.
+fn find(folder: &Path, built: bool, into: &mut Vec<PathBuf>) -> Result<()> {
     let entries =
         fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     for entry in entries {
         let path = entry?.path();
-        if path.is_dir() {
-            find(&path, into)?;
-        } else if path.extension().is_some_and(|e| e == "c") {
-            let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
-            if text.contains("main(") {
-                into.push(path);
+        let is_test = |path: &Path| -> Result<bool> {
+            if built {
+                return is_executable(path);
             }
+            let is_c = path.extension().is_some_and(|e| e == "c");
+            Ok(is_c && String::from_utf8_lossy(&fs::read(path)?).contains("main("))
+        };
+        if path.is_dir() {
+            find(&path, built, into)?;
+        } else if path.is_file() && is_test(&path)? {
+            into.push(path);
         }
     }
     Ok(())
+}
+
+/// Whether a file is a program and no library or script.
+fn is_executable(path: &Path) -> Result<bool> {
+    const ELF: &[u8] = b"\x7fELF";
+    let executes = fs::metadata(path)?.permissions().mode() & 0o100 != 0;
+    let is_library = path.to_string_lossy().contains(".so");
+    if !executes || is_library {
+        return Ok(false);
+    }
+    let mut first = [0; 4];
+    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    Ok(read.is_ok() && first == ELF)
 }
 
 /// The tests of one thread.
@@ -130,11 +153,16 @@ fn share(what: &What, sunder: &Path, shared: &Mutex<Shared>) -> Result<()> {
             return Ok(());
         };
         let folder = Folder::new()?;
-        let program = folder.path().join("test");
-        if !build(&what.dir, &source, &program)? {
-            lock()?.counts.not_built += 1;
-            continue;
-        }
+        let program = if what.built {
+            source.canonicalize()?
+        } else {
+            let program = folder.path().join("test");
+            if !build(&what.dir, &source, &program)? {
+                lock()?.counts.not_built += 1;
+                continue;
+            }
+            program
+        };
         let test = Test {
             name: source
                 .strip_prefix(&what.dir)
@@ -142,7 +170,7 @@ fn share(what: &What, sunder: &Path, shared: &Mutex<Shared>) -> Result<()> {
                 .display()
                 .to_string(),
             program,
-            report: folder.path().join("report"),
+            folder: folder.path().to_owned(),
         };
         test.compare(what, sunder, shared)?;
     }
@@ -174,7 +202,8 @@ fn build(dir: &Path, source: &Path, to: &Path) -> Result<bool> {
 struct Test {
     name: String,
     program: PathBuf,
-    report: PathBuf,
+    /// In which it runs, and may leave files.
+    folder: PathBuf,
 }
 
 impl Test {
@@ -183,12 +212,16 @@ impl Test {
     }
 
     fn under(&self, sunder: &Path, mode: &Mode) -> Result<Ran> {
-        self.ran(mode.command(sunder, &self.report).arg(&self.program))
+        let report = self.folder.join("report");
+        self.ran(mode.command(sunder, &report).arg(&self.program))
     }
 
-    /// In the test's own folder, where it may leave files.
     fn ran(&self, command: &mut Command) -> Result<Ran> {
-        command.current_dir(self.program.parent().unwrap_or(Path::new("/")));
+        // Tests load libraries that lie beside them.
+        let libraries = self.program.parent().unwrap_or(Path::new("/"));
+        command
+            .current_dir(&self.folder)
+            .env("LD_LIBRARY_PATH", libraries);
         limited::run(command, LIMIT)
     }
 

@@ -1,7 +1,7 @@
 //! The programs of the benchmarks: the `sunder` of this workspace, the workloads at a benchmark's
 //! size, and two programs that do little but allocate.
 
-use crate::options::Options;
+use crate::options::{Options, Set};
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -85,13 +85,17 @@ pub fn sunder() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// All workloads that `options` do not exclude, in both variants, built.
+/// All workloads of the set that `options` do not exclude, in both variants, built.
 ///
 /// # Errors
 /// If one does not build.
 pub fn workloads(options: &Options) -> Result<Vec<(Workload, Variant, Target)>> {
     let mut all = Vec::new();
-    for workload in Table::load()?.workloads {
+    let table = match options.set {
+        Set::Workloads => Table::load()?,
+        Set::Pairs => Table::load_pairs()?,
+    };
+    for workload in table.workloads {
         if !workload.name.contains(&options.only) {
             continue;
         }

@@ -3,6 +3,7 @@
 //! other.
 
 use crate::error::{Error, Result};
+use crate::plain::plain;
 use crate::table::Workload;
 use crate::table::{Language, programs, read};
 use crate::variant::Variant;
@@ -112,6 +113,39 @@ impl Workload {
             arguments.push("-lm".to_owned());
         }
         arguments
+    }
+
+    /// A line for `sh` that compiles `variant` to `program` in a folder with copies of the sources
+    /// ([`Workload::write_plain_sources`]).
+    #[must_use]
+    pub fn build_line(&self, variant: Variant, program: &str) -> String {
+        let source = self.source_path().display().to_string();
+        let mut words = vec![self.compiler()];
+        let arguments = self.compiler_arguments(variant).into_iter();
+        words.extend(arguments.map(|argument| match argument == source {
+            true => self.source.clone(),
+            false => argument,
+        }));
+        words.extend(["-o".to_owned(), program.to_owned()]);
+        let quoted = words
+            .iter()
+            .map(|word| format!("'{}'", word.replace('\'', "'\\''")));
+        quoted.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Writes the source without its fixed variant, and the header that it may include, into `folder`,
+    /// which is created.
+    ///
+    /// # Errors
+    /// On a file error.
+    pub fn write_plain_sources(&self, folder: &Path) -> Result<()> {
+        create(folder)?;
+        for file in [self.source_path(), programs().join("workload.h")] {
+            let copy = folder.join(file.file_name().unwrap_or_default());
+            std::fs::write(&copy, plain(&read(&file)?, self.language))
+                .map_err(|source| Error::File { path: copy, source })?;
+        }
+        Ok(())
     }
 
     fn fingerprint(&self, arguments: &[String]) -> Result<u64> {

@@ -10,6 +10,7 @@ mod build;
 mod error;
 pub mod given;
 mod marker;
+mod plain;
 mod scst;
 mod table;
 mod variant;

@@ -1,5 +1,6 @@
-//! The table of expected verdicts, `expected.toml`, as typed values. The head of that file explains
-//! its columns; tests read it through [`Table::load`].
+//! The tables of expected verdicts, `expected.toml` and `pairs/expected.toml`, as typed values. The head
+//! of the first explains their columns; it is read through [`Table::load`], the second through
+//! [`Table::load_pairs`].
 
 use crate::error::{Error, Result};
 use crate::marker;
@@ -24,8 +25,11 @@ pub struct Table {
 pub struct Workload {
     /// Its unique name.
     pub name: String,
-    /// File name in `workloads/programs`.
+    /// File name in the table's folder of sources.
     pub source: String,
+    /// The folder of the source, set when the table is loaded.
+    #[serde(skip)]
+    pub(crate) folder: PathBuf,
     /// Its language, which decides the compiler.
     pub language: Language,
     /// Compiler flags beside those that every workload gets (`-g`, `-pthread`).
@@ -233,7 +237,7 @@ pub(crate) fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder of the sources.
+/// The folder of the sources that use `workload.h`.
 pub(crate) fn programs() -> PathBuf {
     home().join("programs")
 }
@@ -252,13 +256,27 @@ impl Table {
     /// If a file can't be read, the table is malformed or contradicts itself,
     /// or a marker is not in its source exactly once.
     pub fn load() -> Result<Self> {
-        let path = home().join("expected.toml");
-        let text = read(&path)?;
+        Self::read(&home().join("expected.toml"), &programs())
+    }
+
+    /// Reads `workloads/pairs/expected.toml`: programs that were written without a look at the
+    /// detector, for figures that were not learned from them.
+    ///
+    /// # Errors
+    /// As [`Table::load`].
+    pub fn load_pairs() -> Result<Self> {
+        let folder = home().join("pairs");
+        Self::read(&folder.join("expected.toml"), &folder)
+    }
+
+    fn read(path: &Path, folder: &Path) -> Result<Self> {
+        let text = read(path)?;
         let mut table: Self = toml::from_str(&text).map_err(|source| Error::Syntax {
-            path,
+            path: path.to_owned(),
             source: Box::new(source),
         })?;
         for workload in &mut table.workloads {
+            folder.clone_into(&mut workload.folder);
             workload.resolve_markers()?;
             workload.check_invariants()?;
         }
@@ -289,7 +307,7 @@ impl Workload {
     /// The source file.
     #[must_use]
     pub fn source_path(&self) -> PathBuf {
-        programs().join(&self.source)
+        self.folder.join(&self.source)
     }
 
     /// The expected verdict of `variant`.
