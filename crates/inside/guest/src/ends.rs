@@ -9,6 +9,10 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
+/// The C library keeps the values of so many keys (`PTHREAD_KEY_2NDLEVEL_SIZE`) in the thread itself. For
+/// others it allocates, on the program's heap.
+const UNALLOCATED: usize = 32;
+
 /// What is called at a thread's end, with the value that the thread was given.
 pub type Destructor = unsafe extern "C" fn(*mut c_void);
 
@@ -45,12 +49,27 @@ impl Ends {
     }
 
     /// Makes the key. To be called before the first thread is watched.
+    ///
+    /// The program's own keys have the numbers that they have natively, as long as it takes few: a
+    /// program may rely on it that key 0 does not exist before it has made one.
     pub fn prepare(&self) {
-        let mut key = 0;
-        // SAFETY: `key` is a local, and the destructor has the required type.
-        if unsafe { libc::pthread_key_create(&raw mut key, Some(self.destructor)) } == 0 {
-            self.key.store(key + 1, Ordering::Release);
+        let mut made = [0; UNALLOCATED];
+        let mut count = 0;
+        for key in &mut made {
+            // SAFETY: `key` is a local, and the destructor has the required type.
+            if unsafe { libc::pthread_key_create(&raw mut *key, Some(self.destructor)) } != 0 {
+                break;
+            }
+            count += 1;
         }
+        let Some((ours, others)) = made.get(..count).and_then(<[u32]>::split_last) else {
+            return;
+        };
+        for &key in others {
+            // SAFETY: it was made above, and nobody else knows it.
+            unsafe { libc::pthread_key_delete(key) };
+        }
+        self.key.store(ours + 1, Ordering::Release);
     }
 
     /// Has the destructor called with `value`, which is not null, at the end of the calling thread.
@@ -175,8 +194,11 @@ macro_rules! notices_ends {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
+    use std::sync::{Mutex, PoisonError};
 
     static ENDED: AtomicUsize = AtomicUsize::new(0);
+    /// One of the tests takes all keys.
+    static KEYS: Mutex<()> = Mutex::new(());
 
     unsafe extern "C" fn ended(value: *mut c_void) {
         ENDED.fetch_add(value.addr(), Ordering::Relaxed);
@@ -204,7 +226,29 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_the_program_have_their_native_numbers() {
+        let _alone = KEYS.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || {
+            let mut key = 0;
+            // SAFETY: `key` is a local.
+            assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, None) }, 0);
+            key
+        };
+        let first = make();
+        let ends = Ends::new(ended);
+        ends.prepare();
+        let ours = ends.key.load(Ordering::Relaxed) - 1;
+        let second = make();
+        for key in [first, second, ours] {
+            // SAFETY: they were made above.
+            unsafe { libc::pthread_key_delete(key) };
+        }
+        assert!(second < ours, "{first} {second} {ours}");
+    }
+
+    #[test]
     fn the_program_gets_the_last_key_and_ends_are_noticed() {
+        let _alone = KEYS.lock().unwrap_or_else(PoisonError::into_inner);
         let ends = Ends::new(ended);
         ends.prepare();
         assert_eq!(watched(&ends), 1);
