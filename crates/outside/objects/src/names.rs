@@ -309,6 +309,8 @@ impl Names {
         }
         let (kind, name) = match mapping.path.as_str() {
             "" => (ObjectKind::Mapping, "anonymous memory"),
+            // How the kernel calls what `mmap` shares without a file.
+            "/dev/zero (deleted)" => (ObjectKind::Mapping, "shared anonymous memory"),
             "[heap]" => (ObjectKind::Heap, "[heap]"),
             path if path.starts_with("[stack") => (ObjectKind::Stack, path),
             // A name that the program gave it.

@@ -25,7 +25,10 @@ pub enum ObjectKey {
     CallSite(Vec<String>, u64),
     /// A variable, by its start.
     Variable(u64),
-    /// Memory without a name, by the instructions that access it most.
+    /// Memory without a name, by the record of the program's own that lies there: one change of the type
+    /// fixes all of it.
+    Record(String),
+    /// Memory of which nothing is known, by the instructions that access it most.
     Code(Vec<u64>),
 }
 
@@ -215,6 +218,11 @@ fn key_of(process: &mut Process, name: &ObjectName, verdict: &Verdict) -> Object
         ObjectKind::Heap if name.size.is_some() => ObjectKey::Variable(name.start.0),
         ObjectKind::Stack if name.name.is_some() => ObjectKey::Variable(name.start.0),
         _ => {
+            if let Some(seen) = seen_through(process, verdict, name)
+                && seen.own_record
+            {
+                return ObjectKey::Record(seen.type_name);
+            }
             // The three busiest instructions: memory that the same code accesses most likely holds
             // the same kind of data.
             let mut code: Vec<u64> = verdict
