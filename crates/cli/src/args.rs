@@ -146,7 +146,7 @@ pub struct Detect {
     #[arg(long)]
     pub follow_children: bool,
     /// Measure more often what a fix gains: stop contending threads for some milliseconds at a time, and see how much
-    /// faster the others get on. Without this option a thread is stopped for 2 % of the time at most
+    /// faster the others get on. Without this option a thread is stopped for 4 % of the time at most
     #[arg(long, conflicts_with = "no_measure")]
     pub measure: bool,
     /// Never stop a thread: the report says what false sharing costs, and not what a fix gains

@@ -2,9 +2,10 @@
 //! while their rivals were stopped. Called by the room `gain`, which measures that. Pure; it must not
 //! look at the program.
 //!
-//! The time of a run is its longest thread's CPU time and what that thread waited for. If a thread
-//! gets on at a fraction `speed` of what it does alone, its contended time shrinks to that fraction.
-//! The gain is how much less the longest thread then takes.
+//! The time of a run is its longest thread's CPU time, or what all threads take on the CPUs that there
+//! are, whichever is more, and what was waited for besides. If a thread gets on at a fraction `speed` of
+//! what it does alone, its contended time shrinks to that fraction. The gain is how much less the
+//! whole then takes.
 
 use sunder_findings::{Finding, GainPercent, Sharing};
 
@@ -32,7 +33,7 @@ pub struct Shares {
 }
 
 /// The fewest comparisons of a thread whose mean counts.
-const LEAST_COMPARISONS: usize = 3;
+pub const LEAST_COMPARISONS: usize = 3;
 
 /// Of so many comparisons, the highest and the lowest do not count: a rival may have been off its CPU
 /// anyway, or a value that grew by chance was taken for progress. The others are not a median: where
@@ -45,10 +46,16 @@ const WITH_EXTREMES: usize = 5;
 /// and checked on the others (docs/design/judge.md, "What a fix gains").
 const BETWEEN_RUNS: f64 = 0.12;
 
-/// The gain of a program with these threads whose run took `wall_ns`, if nothing contended any more.
-/// `None` if too little was compared.
-pub fn of_threads(threads: &[ThreadGain], wall_ns: f64) -> Option<Shares> {
-    let longest = threads.iter().map(|t| t.cpu_ns).fold(0.0, f64::max);
+/// The gain of a program with these threads whose run took `wall_ns` on so many `cpus`, if nothing
+/// contended any more. `None` if too little was compared.
+pub fn of_threads(threads: &[ThreadGain], wall_ns: f64, cpus: u32) -> Option<Shares> {
+    let cpus = f64::from(cpus.max(1));
+    let least_time = |times: &[f64]| {
+        let longest = times.iter().copied().fold(0.0, f64::max);
+        longest.max(times.iter().sum::<f64>() / cpus)
+    };
+    let times: Vec<f64> = threads.iter().map(|t| t.cpu_ns).collect();
+    let longest = least_time(&times);
     // A few threads stand for others that do the same.
     let known: Vec<(f64, f64)> = threads.iter().filter_map(speed).collect();
     if known.is_empty() || longest <= 0.0 || wall_ns <= 0.0 {
@@ -63,7 +70,8 @@ pub fn of_threads(threads: &[ThreadGain], wall_ns: f64) -> Option<Shares> {
             let left = (speed + shift * error).clamp(0.0, 1.0);
             thread.cpu_ns - thread.contended_ns.min(thread.cpu_ns) * (1.0 - left)
         });
-        (longest - after.fold(0.0, f64::max)).max(0.0) / wall
+        let after: Vec<f64> = after.collect();
+        (longest - least_time(&after)).max(0.0) / wall
     };
     Some(Shares {
         low: saved(1.0),
@@ -155,7 +163,7 @@ mod tests {
     #[test]
     fn two_threads_at_a_quarter_of_their_speed_gain_three_quarters() {
         let all = [contending(&[0.25; 4]), contending(&[0.25; 4])];
-        let gain = of_threads(&all, 1e9).expect("both were compared");
+        let gain = of_threads(&all, 1e9, 2).expect("both were compared");
         assert!(near(gain.likely, 0.75), "{gain:?}");
         // Equal speeds have no error of their own; what remains is the difference between runs.
         assert!(near(gain.low, 0.75 - BETWEEN_RUNS), "{gain:?}");
@@ -163,11 +171,22 @@ mod tests {
     }
 
     #[test]
+    fn threads_that_share_cpus_gain_together() {
+        // Four threads of one second each on two CPUs take two seconds.
+        let all = vec![contending(&[0.25; 4]); 4];
+        let gain = of_threads(&all, 2e9, 2).expect("they were compared");
+        assert!(near(gain.likely, 0.75), "{gain:?}");
+        // On four CPUs they take one second, and the other one was waited for something else.
+        let gain = of_threads(&all, 2e9, 4).expect("they were compared");
+        assert!(near(gain.likely, 0.375), "{gain:?}");
+    }
+
+    #[test]
     fn time_in_which_a_thread_does_not_contend_or_run_does_not_shrink() {
         let mut half = contending(&[0.5; 4]);
         half.contended_ns = 0.5e9;
         // Of one second 0.75 s are left, and one more second is waited for.
-        let gain = of_threads(&[half], 2e9).expect("it was compared");
+        let gain = of_threads(&[half], 2e9, 2).expect("it was compared");
         assert!(near(gain.likely, 0.125), "{gain:?}");
     }
 
@@ -177,25 +196,29 @@ mod tests {
             cpu_ns: 0.8e9,
             ..ThreadGain::default()
         };
-        let gain = of_threads(&[contending(&[0.1; 4]), alone], 1e9).expect("one was compared");
+        let gain = of_threads(&[contending(&[0.1; 4]), alone], 1e9, 2).expect("one was compared");
         assert!(near(gain.likely, 0.2), "{gain:?}");
     }
 
     #[test]
     fn threads_that_were_not_compared_are_as_fast_as_those_that_were() {
         let silent = contending(&[]);
-        let gain = of_threads(&[contending(&[0.4; 4]), silent], 1e9).expect("one was compared");
+        let gain = of_threads(&[contending(&[0.4; 4]), silent], 1e9, 2).expect("one was compared");
         assert!(near(gain.likely, 0.6), "{gain:?}");
-        assert_eq!(of_threads(&[contending(&[0.4; 2])], 1e9), None, "too few");
-        assert_eq!(of_threads(&[], 1e9), None);
+        assert_eq!(
+            of_threads(&[contending(&[0.4; 2])], 1e9, 2),
+            None,
+            "too few"
+        );
+        assert_eq!(of_threads(&[], 1e9, 2), None);
     }
 
     #[test]
     fn an_extreme_speed_does_not_count_and_wide_ones_widen_the_interval() {
-        let odd = of_threads(&[contending(&[0.3, 0.3, 23.5, 0.3, 0.3])], 1e9);
+        let odd = of_threads(&[contending(&[0.3, 0.3, 23.5, 0.3, 0.3])], 1e9, 2);
         assert!(near(odd.expect("compared").likely, 0.7));
         // 0.2, 0.4 and 0.6 of 0.1 to 0.7 remain: deviation 0.2, error 0.2 / sqrt(3), t = 2.920.
-        let wide = of_threads(&[contending(&[0.1, 0.2, 0.4, 0.6, 0.7])], 1e9).expect("compared");
+        let wide = of_threads(&[contending(&[0.1, 0.2, 0.4, 0.6, 0.7])], 1e9, 2).expect("compared");
         let error = 2.920 * 0.2 / 3f64.sqrt() + BETWEEN_RUNS;
         assert!(
             near(wide.likely, 0.6) && near(wide.low, 0.6 - error),

@@ -14,6 +14,7 @@ use sunder_findings::Findings;
 use sunder_live::{Live, LiveRemedy, Loaded};
 use sunder_observe::launch::Child;
 use sunder_observe::{ObserveError, monotonic_now};
+use sunder_plan::gain::LEAST_COMPARISONS;
 use sunder_sharing::{Confidence, Verdict};
 
 /// Pause between two comparisons: the phases of a program get their part, and threads are held for a
@@ -31,12 +32,12 @@ const MANY: usize = 8;
 pub(crate) const MOST_RIVALS: usize = 64;
 /// A line that costs a smaller share of its threads' time is left alone.
 const LEAST_COST: f64 = 0.01;
+/// After this long, samples alone are enough to know a contended line.
+const FOR_CONFIRMATION: Duration = Duration::from_millis(250);
 /// A line that was not touched for this long is not contended now.
 const RECENT: Duration = Duration::from_millis(200);
 /// After so many comparisons without an outcome, a thread is left alone.
 const VAIN: usize = 6;
-/// After so many, its progress is read in another way.
-const WITHOUT_CLOCK: usize = 2;
 
 /// How much of the program's time may be spent on measuring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,12 +56,22 @@ impl Effort {
     /// all where two threads make each other slower by half.
     pub(crate) fn may_hold(self, elapsed: Duration) -> Duration {
         /// Enough for the least number of comparisons, so that short runs have a figure too.
-        const AT_ONCE: Duration = Duration::from_millis(20);
+        const AT_ONCE: Duration = Duration::from_millis(30);
         /// One part of so many.
-        const SHARE: u32 = 50;
+        const SHARE: u32 = 25;
         match self {
             Self::Little => AT_ONCE + elapsed / SHARE,
             Self::Much => Duration::MAX,
+        }
+    }
+
+    /// How the progress of a thread is read after so many vain readings in this way.
+    fn next(self, reading: Reading, vain: usize) -> Reading {
+        match self {
+            // There is no time for the way between.
+            Self::Little => Reading::Memory,
+            Self::Much if vain.is_multiple_of(2) => reading.next(),
+            Self::Much => reading,
         }
     }
 
@@ -133,14 +144,18 @@ impl LiveRemedy for Experiment {
                 PAUSE
             };
         let may_hold = self.longest_held() < self.effort.may_hold(elapsed);
-        let unwatched = live.watch_refused.is_some();
+        // Where many threads take turns on few processors, watchpoints seldom meet two of them.
+        let in_time = elapsed < live.first_suspect.unwrap_or_default() + FOR_CONFIRMATION;
+        let unwatched = live.watch_refused.is_some() || !in_time;
         let judge = &mut live.session.process(process).judge;
         let times = judge.thread_time();
         let now = monotonic_now();
-        let mut verdicts = judge.verdicts();
+        let mut all = judge.verdicts();
+        all.retain(|v| now.since(v.last) < RECENT);
+        let mut verdicts = all.clone();
         verdicts.retain(|v| {
             let sure = v.confirmed || unwatched && v.confidence() >= Confidence::Sampled;
-            sure && v.cost_share >= LEAST_COST && now.since(v.last) < RECENT
+            sure && v.cost_share >= LEAST_COST
         });
         self.clocks.look(&times, &verdicts, now);
         if !may_hold {
@@ -156,13 +171,14 @@ impl LiveRemedy for Experiment {
         {
             self.next = elapsed + LONG_PAUSE;
         }
-        let rivals = rivals(&verdicts, subject);
+        // Of many lines of one object, few are known for sure, and the thread contends for all.
+        let rivals = rivals(&all, subject);
         if rivals.is_empty() || rivals.len() > MOST_RIVALS {
             self.too_many |= !rivals.is_empty();
             return;
         }
         self.stops = true;
-        let own = own_bytes(&verdicts, subject);
+        let own = own_bytes(&all, subject);
         let compares = self.compared.entry(subject).or_default();
         let (compared, held) = compare(process, subject, &rivals, &own, compares.reading);
         for rival in rivals {
@@ -172,8 +188,8 @@ impl LiveRemedy for Experiment {
             Compared::Ratio(ratio) => compares.ratios.push(ratio),
             Compared::NoClock => {
                 compares.vain += 1;
-                if compares.ratios.is_empty() && compares.vain.is_multiple_of(WITHOUT_CLOCK) {
-                    compares.reading = compares.reading.next();
+                if compares.ratios.is_empty() {
+                    compares.reading = self.effort.next(compares.reading, compares.vain);
                 }
             }
             Compared::NotNow => self.missed += 1,
@@ -249,10 +265,21 @@ impl Experiment {
         // Three comparisons of one thread tell more than one of each of three.
         open.sort_by_key(|(thread, _)| !self.compared.contains_key(thread));
         open.truncate(self.effort.most_threads());
-        open.into_iter().map(|t| t.0).min_by_key(|&thread| {
+        let so_far = |thread| {
             let (found, vain) = compared(thread);
             found + vain
-        })
+        };
+        let begun = open
+            .iter()
+            .map(|t| t.0)
+            .max_by_key(|&thread| so_far(thread));
+        match begun {
+            Some(thread) if so_far(thread) < LEAST_COMPARISONS => Some(thread),
+            _ => open
+                .into_iter()
+                .map(|t| t.0)
+                .min_by_key(|&thread| so_far(thread)),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ impl Experiment {
         let comparisons: usize = threads.iter().map(|(_, t)| t.speeds.len()).sum();
         let wall = result.run.seconds * 1e9 - self.longest_held().as_nanos() as f64;
         let only: Vec<ThreadGain> = threads.iter().map(|t| t.1.clone()).collect();
-        let measured = of_threads(&only, wall);
+        let measured = of_threads(&only, wall, result.machine.cpus);
         let costs: Vec<(BTreeSet<u32>, f64)> = result.findings.iter().map(of).collect();
         let Some(all) = measured else {
             if result.findings.iter().any(is_to_measure) {
@@ -67,6 +67,9 @@ impl Experiment {
     fn why(&self) -> String {
         if let Some(why) = &self.refused {
             return why.clone();
+        }
+        if self.compared.values().any(|c| !c.ratios.is_empty()) {
+            return "the program ended before a thread was compared often enough".into();
         }
         let vain: usize = self.compared.values().map(|c| c.vain).sum();
         if vain > 0 {

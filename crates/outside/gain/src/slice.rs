@@ -63,9 +63,12 @@ impl Reading {
     }
 }
 
-/// A half in which the thread does not run for the wanted time is over after this many times that
-/// time.
+/// The half without rivals is over after this many times the wanted time, even if the thread has not run
+/// for that time.
 const PATIENCE: u32 = 2;
+/// The same beside the rivals, of whom nobody waits meanwhile. With many threads, it is one thread's turn
+/// after some time.
+const PATIENCE_BESIDE: u32 = 10;
 
 /// What a comparison led to.
 #[derive(Debug)]
@@ -90,7 +93,7 @@ pub fn compare(
     reading: Reading,
 ) -> (Compared, Duration) {
     let without_processor = WithoutProcessor::begin(process, rivals);
-    let beside = match window(process, subject, own, reading) {
+    let beside = match window(process, subject, own, reading, PATIENCE_BESIDE) {
         Ok(beside) => beside,
         Err(other) => return (other, Duration::ZERO),
     };
@@ -176,7 +179,9 @@ fn without(
         .iter()
         .filter(|t| t.computing_at().is_some())
         .count();
-    with_busy_processors(computing, || window(process, subject, own, reading))
+    with_busy_processors(computing, || {
+        window(process, subject, own, reading, PATIENCE)
+    })
 }
 
 fn window(
@@ -184,6 +189,7 @@ fn window(
     subject: ThreadId,
     own: &[Bytes],
     reading: Reading,
+    patience: u32,
 ) -> Result<Windows, Compared> {
     let length = Duration::from_millis(reading.length());
     let gauge = Gauge::sampling(process, &[subject], reading.every());
@@ -200,7 +206,7 @@ fn window(
             Reading::Registers | Reading::Longer => gauge.take(),
             Reading::Memory => gauge.read(own),
         }
-        if gauge.has_run_for(length * 4 / 5) || began.elapsed() >= length * PATIENCE {
+        if gauge.has_run_for(length * 4 / 5) || began.elapsed() >= length * patience {
             return Ok(gauge.end());
         }
         pause = pause.min(Duration::from_millis(2));
