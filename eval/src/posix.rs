@@ -286,10 +286,14 @@ impl Test {
         right: &Ran,
         compares: bool,
     ) -> Result<(u32, bool)> {
+        /// What two processes print at once comes in another order once in ten runs or less.
+        const NATIVELY: u32 = 5;
         let mut differ = 0;
         for _ in 0..3 {
-            if self.native()?.wrong(right, compares).is_some() {
-                return Ok((0, true));
+            for _ in 0..NATIVELY {
+                if self.native()?.wrong(right, compares).is_some() {
+                    return Ok((0, true));
+                }
             }
             let seen = self.under(sunder, mode)?;
             differ += u32::from(seen.wrong(right, compares).is_some());

@@ -180,6 +180,8 @@ pub enum ObjectKind {
     Tls,
     /// A local variable of a thread.
     Stack,
+    /// Memory from `mmap`.
+    Mapping,
 }
 
 impl ObjectKind {
@@ -190,6 +192,7 @@ impl ObjectKind {
             Self::Global => "global",
             Self::Tls => "tls",
             Self::Stack => "stack",
+            Self::Mapping => "mapping",
         }
     }
 }

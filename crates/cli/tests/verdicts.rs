@@ -38,7 +38,9 @@ fn every_row_of_the_table() {
         return;
     }
     let _first = support::targets::before_others();
-    let table = Table::load().expect("the table is well-formed");
+    let mut table = Table::load().expect("the table is well-formed");
+    let pairs = Table::load_pairs().expect("the table of pairs is well-formed");
+    table.workloads.extend(pairs.workloads);
     let only = std::env::var("SUNDER_WORKLOAD").unwrap_or_default();
     let mut wrong = Vec::new();
     let (mut rows, mut must_find, mut skipped) = (0, 0, 0);

@@ -8,8 +8,12 @@ use sunder_workloads::{Language, Table, Variant, Workload, default_out_dir};
 /// A size at which all workloads in all variants take a few seconds.
 const SMALL: u64 = 20;
 
+/// The workloads and the pairs.
 fn table() -> Table {
-    Table::load().unwrap_or_else(|error| panic!("{error}"))
+    let all = [Table::load(), Table::load_pairs()];
+    let [mut table, pairs] = all.map(|table| table.unwrap_or_else(|error| panic!("{error}")));
+    table.workloads.extend(pairs.workloads);
+    table
 }
 
 fn run(workload: &Workload, variant: Variant, threads: u32, size: u64) -> Output {
@@ -61,7 +65,7 @@ fn both_variants_compute_the_same_with_every_number_of_threads() {
 
 #[test]
 fn the_checksum_depends_on_the_work() {
-    for workload in &table().workloads {
+    for workload in &Table::load().unwrap().workloads {
         let sums = [1, 2].map(|half| {
             let size = (workload.size / SMALL / half).max(1);
             checksum(workload, Variant::Fixed, workload.threads, size)
@@ -83,14 +87,21 @@ fn wrong_arguments_are_refused() {
 
 #[test]
 fn every_source_is_in_the_table_and_every_entry_has_a_source() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/programs");
-    let sources: BTreeSet<String> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| !name.ends_with(".h"))
-        .collect();
-    let listed = table().workloads.into_iter().map(|w| w.source).collect();
-    assert_eq!(sources, listed);
+    for (folder, table) in [("programs", Table::load()), ("pairs", Table::load_pairs())] {
+        let sources: BTreeSet<String> =
+            std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/").to_owned() + folder)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .filter(|name| !name.ends_with(".h") && !name.ends_with(".toml"))
+                .collect();
+        let listed = table
+            .unwrap()
+            .workloads
+            .into_iter()
+            .map(|w| w.source)
+            .collect();
+        assert_eq!(sources, listed);
+    }
 }
 
 #[test]
