@@ -180,9 +180,7 @@ impl<'a> Array<'a> {
             Some(of) if of.contains("{…}") => language.align_unnamed(&self.name, line),
             Some(of) if is_foreign_type(of) => language.wrap_type(of, line),
             Some(of) => language.align_type(of, line),
-            None => format!(
-                "make the element a structure that is aligned to {line} bytes and holds the value"
-            ),
+            None => language.wrap_element(line),
         };
         let grows_by = element.zip(self.count).map(|(size, count)| {
             count.saturating_mul(layout.whole_lines(size).saturating_sub(size))

@@ -158,6 +158,23 @@ impl Language {
         }
     }
 
+    /// The text that gives elements of a type whose name is not known lines of their own.
+    pub(crate) fn wrap_element(self, line: u32) -> String {
+        match self {
+            Self::Rust => format!(
+                "put `#[repr(align({line}))]` on the element's type, or make the element \
+                 `CachePadded` of it (crossbeam-utils)"
+            ),
+            Self::Cpp => format!(
+                "make the element a struct with `alignas({line})` that holds the value{}",
+                interference(line)
+            ),
+            _ => format!(
+                "make the element a structure that is aligned to {line} bytes and holds the value"
+            ),
+        }
+    }
+
     /// The text before members, or in their place, that makes each start a line. The members are as
     /// in a sentence.
     pub(crate) fn before_members(self, members: &[String], line: u32) -> String {

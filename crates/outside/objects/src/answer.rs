@@ -215,6 +215,8 @@ pub struct TypedAccess {
     /// Whether the type is a record of the program's own, not a number or a part of a library: such
     /// a type is better evidence of the type of a heap block.
     pub own_record: bool,
+    /// Whether a larger block is no array of the type, because something derived may lie there.
+    pub is_head: bool,
     /// The size of the type in bytes; 0 if unknown.
     pub type_size: u64,
     /// The field at `offset_in_type`; `None` for the object as a whole, or if the offset is not

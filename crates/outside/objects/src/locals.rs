@@ -48,6 +48,14 @@ pub(crate) struct Local {
     pub(crate) librarys: bool,
 }
 
+impl Local {
+    /// The name by which a reader may know what the variable points to. What a library calls its
+    /// parameters (`f`, `ptr`) says nothing about the user's data.
+    pub(crate) const fn telling_name(&self) -> &'static str {
+        if self.librarys { "" } else { self.name }
+    }
+}
+
 /// A part of a variable with a location of its own.
 #[derive(Clone, Copy)]
 struct Piece {

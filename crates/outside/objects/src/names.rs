@@ -454,6 +454,7 @@ impl Names {
                 ty: touched.ty.0,
             },
             own_record: types.is_own_record(touched.ty),
+            is_head: types.is_head(touched.ty),
             type_size: types.size(touched.ty).unwrap_or(0),
             field: field.filter(|f| !f.is_empty()),
             offset_in_type: offset,

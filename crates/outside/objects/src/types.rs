@@ -175,11 +175,31 @@ impl TypeTable {
         id
     }
 
-    /// Whether `ty` is the base class of the type that `make_shared` allocates: the head of a
-    /// larger block, never one element of several.
-    pub(crate) fn is_shared_head(&self, ty: TypeId) -> bool {
-        let name = self.get(self.plain(ty)).and_then(|t| t.name.as_deref());
-        name.is_some_and(|name| name.starts_with("std::_Sp_counted_base"))
+    /// Whether a larger block than `ty` is no array of it, because `ty` may be the head of something
+    /// else: the base class of the type that `make_shared` allocates, or a class with virtual
+    /// functions, of which classes are derived.
+    pub(crate) fn is_head(&self, ty: TypeId) -> bool {
+        let Some(of) = self.get(self.plain(ty)) else {
+            return false;
+        };
+        let shared = |name: &str| name.starts_with("std::_Sp_counted_base");
+        of.name.as_deref().is_some_and(shared) || self.has_virtual(ty, MAX_DEPTH)
+    }
+
+    /// Whether it is a class with virtual functions: a compiler puts a pointer to these at its start.
+    fn has_virtual(&self, ty: TypeId, depth: u32) -> bool {
+        let of = self.get(self.plain(ty)).map(|t| &t.shape);
+        let Some(Shape::Record { members, .. }) = of else {
+            return false;
+        };
+        members
+            .iter()
+            .take_while(|m| m.offset == 0)
+            .any(|m| match m.name {
+                Some(name) => name.starts_with("_vptr"),
+                // The base class.
+                None => depth > 0 && self.has_virtual(m.ty, depth - 1),
+            })
     }
 
     /// Whether `id` is a record that the program itself declares.

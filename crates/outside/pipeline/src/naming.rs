@@ -68,6 +68,8 @@ pub struct TypedPointer {
     pub handle: TypeHandle,
     /// Whether it is a record of the program's own.
     pub own_record: bool,
+    /// Whether a larger block is no array of it.
+    pub is_head: bool,
     /// Its size in bytes; 0 if unknown.
     pub size: u64,
     stride: u64,
@@ -286,6 +288,10 @@ fn seen_through(
     if object.type_handle.is_some() && object.kind != ObjectKind::Heap {
         return None;
     }
+    // What a pointer into the block has at the block's start is another type.
+    if made_shared(object).is_some() {
+        return None;
+    }
     let mut votes: HashMap<(TypeHandle, u64), (bool, u64, TypedPointer)> = HashMap::new();
     for site in &verdict.sites {
         let Some(typed) = process.names.typed_access(site.instruction) else {
@@ -319,10 +325,15 @@ fn seen_through(
             continue;
         }
         let seen = TypedPointer {
-            variable: typed.variable.filter(|v| !foreign && says_something(v)),
+            variable: typed
+                .variable
+                .filter(|v| !foreign && says_something(v))
+                // The pointer of a slice of Rust.
+                .map(|v| v.trim_end_matches(".data_ptr").to_owned()),
             type_name: typed.type_name,
             handle: typed.type_handle,
             own_record: typed.own_record,
+            is_head: typed.is_head,
             size: typed.type_size,
             stride,
             phase,
@@ -346,6 +357,17 @@ fn is_block(object: &ObjectName) -> bool {
     object.kind == ObjectKind::Heap && object.size.is_some()
 }
 
+/// The type of a block that `std::make_shared` made, which holds the counts of references too. The
+/// functions of the library that allocated it name it.
+pub fn made_shared(object: &ObjectName) -> Option<&str> {
+    const ALLOCATOR: &str = "std::__new_allocator<";
+    object.allocation.iter().find_map(|frame| {
+        let inside = frame.function.strip_prefix(ALLOCATOR)?;
+        let made = inside.split_once(">::allocate")?.0;
+        made.starts_with("std::make_shared<").then_some(made)
+    })
+}
+
 /// Whether a pointer's name says something about the object. Every method has a `this`, and
 /// libraries name parameters for their own purposes.
 fn says_something(variable: &str) -> bool {
@@ -363,7 +385,11 @@ fn field(
         return process.names.field_at(object, offset);
     };
     if is_block(object) {
-        let size = object.size.unwrap_or(seen.size);
+        let size = if seen.is_head {
+            seen.size
+        } else {
+            object.size.unwrap_or(seen.size)
+        };
         return process.names.field_path(seen.handle, size, offset);
     }
     let within = (offset % seen.stride + seen.stride - seen.phase) % seen.stride;

@@ -1,7 +1,7 @@
 //! Objects in the result's schema. Called with the names of a line or of a prediction; must not look
 //! anything up but the language and kind of a type.
 
-use crate::naming::TypedPointer;
+use crate::naming::{TypedPointer, made_shared};
 use crate::process::Process;
 use crate::runtimes::{runtime_of, runtime_of_file};
 use sunder_access::LinkAddress;
@@ -17,7 +17,7 @@ pub fn show_object(
 ) -> findings::Object {
     let through = seen.map(|seen| {
         let count = name.size.unwrap_or(0) / seen.size.max(1);
-        let array = name.kind == ObjectKind::Heap && count >= 2 && seen.size > 0;
+        let array = name.kind == ObjectKind::Heap && count >= 2 && seen.size > 0 && !seen.is_head;
         if array {
             format!("{}[{count}]", seen.type_name)
         } else {
@@ -27,7 +27,17 @@ pub fn show_object(
     // A stack as a whole is not of the type of one variable on it.
     let bare_stack = name.kind == ObjectKind::Stack && name.type_handle.is_none();
     let through = through.filter(|_| !bare_stack);
-    let type_name = through.or_else(|| name.type_name.clone());
+    let allocated = || match made_shared(name) {
+        Some(made) => Some(made.to_owned()),
+        None => {
+            let of = name.type_name.clone()?;
+            match elements(name) {
+                Some(count) if !of.ends_with(']') => Some(format!("{of}[{count}]")),
+                _ => Some(of),
+            }
+        }
+    };
+    let type_name = through.or_else(allocated);
     let handle = seen.map(|s| s.handle).or(name.type_handle);
     let language = handle.and_then(|ty| process.names.language_of(ty));
     let own_record = match seen {
@@ -48,7 +58,8 @@ pub fn show_object(
         name: name
             .name
             .clone()
-            .or_else(|| seen.and_then(|s| s.variable.clone())),
+            .or_else(|| seen.and_then(|s| s.variable.clone()))
+            .filter(|told| !says_less_than_type(name, told, own_record)),
         type_name,
         size: name.size,
         element_size: seen
@@ -70,6 +81,19 @@ pub fn show_object(
         // accesses tell is that of the pointer they go through.
         name_is_local: (name.name_is_local || name.name.is_none()) && own_record,
     }
+}
+
+/// Whether a block's name is a single letter, as libraries and loops call their variables, and its type
+/// is the program's own.
+fn says_less_than_type(name: &ObjectName, told: &str, own_record: bool) -> bool {
+    name.kind == ObjectKind::Heap && own_record && told.len() == 1
+}
+
+/// How many elements a block has of the type that its allocation tells, if several.
+fn elements(name: &ObjectName) -> Option<u64> {
+    let (whole, one) = name.size.zip(name.element_size)?;
+    let several = name.kind == ObjectKind::Heap && one > 0 && whole > one;
+    (several && whole.is_multiple_of(one)).then(|| whole / one)
 }
 
 /// The language of the busiest code that states one and is not the C library's.

@@ -196,7 +196,7 @@ impl Analysis<'_> {
         let local = function
             .locals_at(ip)
             .find(|l| l.place == Location::FrameIndirect(offset))?;
-        Some(self.start_of(local.ty, local.name, Storage::Pointer))
+        Some(self.start_of(local.ty, local.telling_name(), Storage::Pointer))
     }
 
     /// The target of the pointer at `touched`.

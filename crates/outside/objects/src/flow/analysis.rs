@@ -90,7 +90,7 @@ impl Analysis<'_> {
     pub(super) fn pointer_in(&mut self, local: &Local, sum: i64) -> Option<Value> {
         let leaf = self.debug.types.leaf(local.ty, local.piece)?;
         let target = self.debug.types.pointee(&mut self.debug.info, leaf)?;
-        let start = self.start_of(target, local.name, Storage::Pointer);
+        let start = self.start_of(target, local.telling_name(), Storage::Pointer);
         Some(start.plus(sum.wrapping_neg()))
     }
 

@@ -158,7 +158,7 @@ fn holds(types: &TypeTable, ty: TypeId, size: u64) -> bool {
     let Some(one) = types.size(ty) else {
         return false;
     };
-    let array = one > 1 && size.is_multiple_of(one) && !types.is_shared_head(ty);
+    let array = one > 1 && size.is_multiple_of(one) && !types.is_head(ty);
     one == size || array || fills_lines(types, ty, one, size)
 }
 
