@@ -183,23 +183,29 @@ impl TypeTable {
             return false;
         };
         let shared = |name: &str| name.starts_with("std::_Sp_counted_base");
-        of.name.as_deref().is_some_and(shared) || self.has_virtual(ty, MAX_DEPTH)
+        of.name.as_deref().is_some_and(shared) || self.has_virtual(ty)
     }
 
-    /// Whether it is a class with virtual functions: a compiler puts a pointer to these at its start.
-    fn has_virtual(&self, ty: TypeId, depth: u32) -> bool {
-        let of = self.get(self.plain(ty)).map(|t| &t.shape);
-        let Some(Shape::Record { members, .. }) = of else {
-            return false;
-        };
-        members
-            .iter()
-            .take_while(|m| m.offset == 0)
-            .any(|m| match m.name {
-                Some(name) => name.starts_with("_vptr"),
-                // The base class.
-                None => depth > 0 && self.has_virtual(m.ty, depth - 1),
-            })
+    /// Whether it is a class with virtual functions: a compiler puts a pointer to these at its start,
+    /// or its first base class has it.
+    fn has_virtual(&self, mut ty: TypeId) -> bool {
+        // One way down: a crafted file may have a class with many bases at its start.
+        for _ in 0..MAX_DEPTH {
+            let of = self.get(self.plain(ty)).map(|t| &t.shape);
+            let Some(Shape::Record { members, .. }) = of else {
+                return false;
+            };
+            let mut at_start = members.iter().filter(|m| m.offset == 0);
+            if at_start.any(|m| m.name.is_some_and(|name| name.starts_with("_vptr"))) {
+                return true;
+            }
+            let base = members.iter().find(|m| m.offset == 0 && m.name.is_none());
+            match base {
+                Some(base) => ty = base.ty,
+                None => return false,
+            }
+        }
+        false
     }
 
     /// Whether `id` is a record that the program itself declares.
@@ -301,6 +307,38 @@ pub(crate) mod examples {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A larger block than a class with virtual functions holds a derived class, and no array.
+    #[test]
+    fn classes_with_virtual_functions_may_be_heads() {
+        let mut table = TypeTable::default();
+        let mut class = |members| {
+            table.types.push(Type {
+                name: None,
+                size: Some(8),
+                shape: Shape::Record {
+                    keyword: "class",
+                    members,
+                },
+                language: Language::Cpp,
+            });
+        };
+        let member = |name, ty| Member {
+            name,
+            ty: TypeId(ty),
+            offset: 0,
+            size: Some(8),
+        };
+        class(vec![member(Some("count"), 0)]);
+        class(vec![member(Some("_vptr.Filter"), 0)]);
+        // Derived from the second, and from the first.
+        class(vec![member(None, 1)]);
+        class(vec![member(None, 0)]);
+        // Derived from itself, as no compiler writes it.
+        class(vec![member(None, 4), member(None, 4)]);
+        let heads = [0, 1, 2, 3, 4].map(|ty| table.is_head(TypeId(ty)));
+        assert_eq!(heads, [false, true, true, false, false]);
+    }
 
     #[test]
     fn a_walk_through_nested_unions_ends() {
