@@ -14,6 +14,9 @@ use sunder_live::Observation;
 
 const SOURCE: &str = include_str!("../../../workloads/demo/demo.c");
 
+/// Requests of each thread in the run that is observed: about a second, enough to measure what a fix gains.
+const OBSERVED: &str = "30000000";
+
 /// The most pairs of runs; a pair is one run of each variant.
 const PAIRS: usize = 15;
 
@@ -44,8 +47,12 @@ pub fn run(options: &Demo) -> Result<u8> {
     let shared = compile(&source, &folder.join("demo"), &[])?;
     let fixed = compile(&source, &folder.join("demo-fixed"), &["-DFIXED=1"])?;
     let threads = options.threads.to_string();
-    println!("Running it under `sunder detect -- demo {threads}`:\n");
-    let program: Vec<OsString> = vec![shared.clone().into(), threads.clone().into()];
+    println!("Running it under `sunder detect -- demo {threads} {OBSERVED}`:\n");
+    let program: Vec<OsString> = vec![
+        shared.clone().into(),
+        threads.clone().into(),
+        OBSERVED.into(),
+    ];
     let what = Observation {
         program,
         ..Observation::default()

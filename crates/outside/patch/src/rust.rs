@@ -117,8 +117,8 @@ fn neighbours(sources: &Sources, finding: &Finding, line: u32) -> Result<Way, Un
     })
 }
 
-/// Members of different threads: those that begin a line get an aligned wrapper, and so do those
-/// before them, since Rust orders members as it likes.
+/// Members of different threads: those that begin a line are aligned, by their type or a wrapper, and so
+/// are those before them, since Rust orders members as it likes.
 fn members(
     sources: &Sources,
     finding: &Finding,
@@ -130,14 +130,24 @@ fn members(
     let all = shape::members(finding);
     let mut edits = Edits::default();
     let mut names = Vec::new();
+    let mut wraps = false;
     for (name, of) in found.members.iter().filter(|(name, _)| all.contains(name)) {
         let text = &found.source.text[of.clone()];
+        // A type of the user's own is aligned, which changes none of its uses.
+        if let Ok(own) = structure(sources, text)
+            && own.name == text
+        {
+            align(&own, line, &mut edits)?;
+            names.push(format!("`{name}`"));
+            continue;
+        }
         if !SHARED.iter().any(|s| text.starts_with(s)) {
             unsure!(
                 "`{}.{name}` is a `{text}`, whose uses would have to be rewritten",
                 found.name
             );
         }
+        wraps = true;
         edits.replace(&found.source.path, of.clone(), format!("{WRAPPER}<{text}>"));
         initial_values(sources, &found, name, &mut edits)?;
         names.push(format!("`{name}`"));
@@ -149,7 +159,9 @@ fn members(
             found.name
         );
     }
-    add_wrapper(&found.source, found.start, line, &mut edits)?;
+    if wraps {
+        add_wrapper(&found.source, found.start, line, &mut edits)?;
+    }
     Ok(Way {
         what: format!(
             "{} of `{}` have lines of their own",
@@ -167,6 +179,15 @@ fn element(name: &str) -> &str {
     let mut name = name.trim();
     loop {
         let before = name;
+        // How results write that a block has several elements: `Slot[4]`.
+        if let Some((of, count)) = name.rsplit_once('[')
+            && count
+                .strip_suffix(']')
+                .is_some_and(|n| n.parse::<u64>().is_ok())
+            && !of.is_empty()
+        {
+            name = of.trim();
+        }
         if let Some(inside) = name.strip_prefix('[') {
             name = inside
                 .rsplit_once(';')
@@ -488,6 +509,7 @@ mod tests {
             ("alloc::vec::Vec<app::Slot, alloc::alloc::Global>", "Slot"),
             ("Box<[Slot]>", "Slot"),
             ("Mutex<u64>", "Mutex<u64>"),
+            ("app::Slot[4]", "Slot"),
         ] {
             assert_eq!(element(name), wanted, "{name}");
         }

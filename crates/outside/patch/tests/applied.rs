@@ -232,6 +232,30 @@ fn atomics_of_rust_are_wrapped() {
     );
 }
 
+/// Members whose type is the program's own: that type is aligned, and no use of it changes. A block of
+/// several elements is told as `Pair[2]`.
+#[test]
+fn members_of_own_types_of_rust_are_parted_by_their_type() {
+    let source = "use std::sync::atomic::AtomicU64;\n\npub struct Count(AtomicU64);\n\npub struct Stats {\n    pub seen: Count,\n    pub sent: Count,\n}\n\npub static STATS: Stats = Stats { seen: Count(AtomicU64::new(0)), sent: Count(AtomicU64::new(0)) };\n";
+    let mut object = global("a::STATS", "a::Stats", 16, None, 10);
+    object.declared = Some(given::place("a.rs", 10));
+    let words = [word(0, "STATS.seen.__0", 1), word(8, "STATS.sent.__0", 2)];
+    let case = Case::new("a.rs", source, object.clone(), &words);
+    case.compiles_as(
+        "rustc",
+        &["--crate-type=lib", "--emit=metadata"],
+        "const _: () = assert!(size_of::<Count>() == 64 && size_of::<Stats>() == 128);",
+    );
+    object.type_name = Some("a::Stats[2]".into());
+    let words = [word(0, "STATS[0].seen", 1), word(16, "STATS[1].seen", 2)];
+    let case = Case::new("a.rs", source, object, &words);
+    case.compiles_as(
+        "rustc",
+        &["--crate-type=lib", "--emit=metadata"],
+        "const _: () = assert!(size_of::<Stats>() == 64);",
+    );
+}
+
 #[test]
 fn atomics_in_a_struct_of_rust_are_parted() {
     let source = "use std::sync::atomic::AtomicU64;\n\npub struct Ring {\n    head: AtomicU64,\n    tail: AtomicU64,\n}\n\nimpl Ring {\n    pub fn new(tail: AtomicU64) -> Self {\n        Self { head: AtomicU64::new(0), tail }\n    }\n}\n\npub static RING: Option<Ring> = None;\n";

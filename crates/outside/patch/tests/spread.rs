@@ -51,6 +51,8 @@ int main(void) {
 fn a_block_is_followed_through_names_and_functions() {
     let source = format!("#include <stdlib.h>\n#include <string.h>{USES}");
     case("a.c", &source, block("counts", "malloc", "a.c", 11)).runs_with("");
+    let aligned = source.replace("malloc(", "aligned_alloc(64, ");
+    case("a.c", &aligned, block("counts", "aligned_alloc", "a.c", 11)).runs_with("");
     let source = source.replace("malloc(8 * sizeof *block)", "calloc(8, sizeof *block)");
     case("a.c", &source, block("counts", "calloc", "a.c", 11)).runs_with("");
 }

@@ -77,15 +77,21 @@ impl AllocationSite {
         times: &str,
         edits: &mut Edits,
     ) -> Result<Vec<String>, Unsure> {
-        let size = match self.call.allocator.as_str() {
-            "malloc" | "calloc" => 0,
-            other => unsure!(
-                "the block at {} comes from `{other}`",
-                self.source.place(self.call.range.start)
-            ),
+        let place = self.source.place(self.call.range.start);
+        let (size, starts) = match (self.call.allocator.as_str(), &self.call.arguments[..]) {
+            ("malloc" | "calloc", _) => (0, false),
+            ("aligned_alloc" | "memalign", [at, _]) if is_enough(at, line) => (1, true),
+            ("posix_memalign", [_, at, _]) if is_enough(at, line) => (2, true),
+            (other, _) => unsure!("the block at {place} comes from `{other}`"),
         };
         if let Some(size) = self.call.arguments.get_mut(size) {
             *size = times_of(size, times);
+        }
+        if starts && self.call.around.is_none() {
+            let arguments = self.call.arguments.join(", ");
+            let call = format!("{}({arguments})", self.call.allocator);
+            edits.replace(&self.source.path, self.call.range.clone(), call);
+            return Ok(self.notes);
         }
         let wanted = Wanted {
             line,

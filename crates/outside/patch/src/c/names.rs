@@ -18,6 +18,7 @@ pub(crate) fn element_type(name: &str) -> Option<String> {
         ] {
             name = name.strip_prefix(prefix).unwrap_or(name).trim();
         }
+        name = name.strip_suffix(" const").unwrap_or(name);
         if let Some(open) = name.rfind('[')
             && name.ends_with(']')
             && open > 0
@@ -29,6 +30,11 @@ pub(crate) fn element_type(name: &str) -> Option<String> {
             "std::vector<",
             "std::deque<",
             "std::unique_ptr<",
+            // Blocks with something of the library's before the value, which are as aligned as that.
+            "std::make_shared<",
+            "std::_List_node<",
+            "std::_Rb_tree_node<",
+            "std::__detail::_Hash_node<",
         ] {
             if let Some(inside) = name.strip_prefix(container) {
                 name = first_argument(inside).trim();
@@ -192,6 +198,8 @@ mod tests {
                 Some("Slot"),
             ),
             ("const struct a [2][3]", Some("a")),
+            ("std::make_shared<Settings const>", Some("Settings")),
+            ("std::_List_node<app::Slot>", Some("Slot")),
             ("std::array<std::atomic<long>, 64ul>", None),
             ("uint64_t[8]", None),
             ("_Atomic uint64_t", None),
