@@ -8,7 +8,7 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId};
 use sunder_findings::Findings;
 use sunder_live::{Live, LiveRemedy, Loaded};
@@ -22,6 +22,8 @@ use sunder_sharing::{Confidence, Verdict};
 const PAUSE: Duration = Duration::from_millis(30);
 /// The same before [`FEWEST`] comparisons are made: a short run has a figure, too.
 const SHORT_PAUSE: Duration = Duration::from_millis(10);
+/// One part of so many of the time goes into looking at what is contended.
+const TO_LOOK: u32 = 50;
 /// So many comparisons of two threads give a figure.
 const FEWEST: usize = 6;
 /// The same once every thread was compared [`MANY`] times.
@@ -137,12 +139,7 @@ impl LiveRemedy for Experiment {
         if elapsed < self.next || live.first_suspect.is_none() || self.refused.is_some() {
             return;
         }
-        self.next = elapsed
-            + if self.comparisons() < FEWEST {
-                SHORT_PAUSE
-            } else {
-                PAUSE
-            };
+        let begun = Instant::now();
         let may_hold = self.longest_held() < self.effort.may_hold(elapsed);
         // Where many threads take turns on few processors, watchpoints seldom meet two of them.
         let in_time = elapsed < live.first_suspect.unwrap_or_default() + FOR_CONFIRMATION;
@@ -158,6 +155,12 @@ impl LiveRemedy for Experiment {
             sure && v.cost_share >= LEAST_COST
         });
         self.clocks.look(&times, &verdicts, now);
+        let pause = match self.comparisons() {
+            ..FEWEST => SHORT_PAUSE,
+            _ => PAUSE,
+        };
+        // Of a program with very many contended lines, verdicts take their time.
+        self.next = elapsed + pause.max(begun.elapsed() * TO_LOOK);
         if !may_hold {
             return;
         }
@@ -169,7 +172,7 @@ impl LiveRemedy for Experiment {
             .get(&subject)
             .is_some_and(|c| c.ratios.len() >= MANY)
         {
-            self.next = elapsed + LONG_PAUSE;
+            self.next = self.next.max(elapsed + LONG_PAUSE);
         }
         // Of many lines of one object, few are known for sure, and the thread contends for all.
         let rivals = rivals(&all, subject);
