@@ -11,7 +11,7 @@ pub(crate) fn plain(text: &str, language: Language) -> String {
     };
     // An empty statement may be the body of a loop.
     let without_check = |line| match line {
-        line if is_check(line) => ";",
+        line if is_check(line) => "{}",
         line => line,
     };
     let lines = kept.lines().map(without_check);
@@ -104,7 +104,7 @@ mod tests {
     fn only_the_shared_branches_stay() {
         let c = "check_layout(&a,\n  1);\nif (b) check_layout(a);\nint a;\n#ifdef FIXED\nint b;\n#if X\nint x;\n#endif\n#else\nint c;\n#ifdef Y\nint y;\n#else\n\
                  int z;\n#endif\n#endif\n#ifndef FIXED\nint d;\n#else\nint e;\n#endif\nint f;\n";
-        let kept = "check_layout(&a,\n  1);\n;\nint a;\nint c;\n#ifdef Y\nint y;\n#else\nint z;\n#endif\nint d;\nint f;\n";
+        let kept = "check_layout(&a,\n  1);\n{}\nint a;\nint c;\n#ifdef Y\nint y;\n#else\nint z;\n#endif\nint d;\nint f;\n";
         assert_eq!(plain(c, Language::C), kept);
         let rust = "#[cfg_attr(fixed, repr(align(64)))]\n#[cfg(not(fixed))]\nstatic A: u8 = 0;\n#[cfg(fixed)]\n#[repr(align(64))]\nstruct B {\n    \
                     a: u8,\n}\nstruct C {\n    #[cfg(fixed)]\n    a: u8,\n    b: u8,\n}\n";

@@ -165,6 +165,15 @@ fn judge(workload: &Workload, variant: Variant, findings: &Findings) -> Result<(
             ));
         }
     }
+    // Memory without a name that holds records of one type is one object.
+    let nameless = significant
+        .iter()
+        .filter(|f| f.object.kind == ObjectKind::Mapping);
+    let mut subjects: Vec<String> = nameless.map(|f| f.subject()).collect();
+    subjects.sort();
+    if let Some(pair) = subjects.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(format!("{} is reported twice", pair[0]));
+    }
     let shown: Vec<String> = significant.iter().map(|f| describe(f)).collect();
     for expected in verdict.findings.iter().filter(|e| e.need == Need::Must) {
         let mismatches: Vec<String> = significant
