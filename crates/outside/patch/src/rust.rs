@@ -131,6 +131,7 @@ fn members(
     let mut edits = Edits::default();
     let mut names = Vec::new();
     let mut wraps = false;
+    let mut stays = None;
     for (name, of) in found.members.iter().filter(|(name, _)| all.contains(name)) {
         let text = &found.source.text[of.clone()];
         // A type of the user's own is aligned, which changes none of its uses.
@@ -142,17 +143,21 @@ fn members(
             continue;
         }
         if !SHARED.iter().any(|s| text.starts_with(s)) {
-            unsure!(
-                "`{}.{name}` is a `{text}`, whose uses would have to be rewritten",
-                found.name
-            );
+            // One may stay as it is: all the others leave its line.
+            if let Some(other) = stays.replace(name) {
+                unsure!(
+                    "`{}.{other}` and `.{name}` are of types whose uses would have to be rewritten",
+                    found.name
+                );
+            }
+            continue;
         }
         wraps = true;
         edits.replace(&found.source.path, of.clone(), format!("{WRAPPER}<{text}>"));
         initial_values(sources, &found, name, &mut edits)?;
         names.push(format!("`{name}`"));
     }
-    if names.len() < 2 {
+    if names.len() + usize::from(stays.is_some()) < 2 || names.is_empty() {
         unsure!(
             "{} of `{}` can't be wrapped",
             breaks.join(" and "),

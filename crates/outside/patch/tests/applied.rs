@@ -246,6 +246,20 @@ fn members_of_own_types_of_rust_are_parted_by_their_type() {
         &["--crate-type=lib", "--emit=metadata"],
         "const _: () = assert!(size_of::<Count>() == 64 && size_of::<Stats>() == 128);",
     );
+    // One member of a library's type may stay.
+    let ring = "use std::sync::atomic::AtomicU64;\n\npub struct Side(AtomicU64);\n\npub struct Ring {\n    pub slots: Box<[u32]>,\n    pub side: Side,\n}\n\npub static RING: Option<Ring> = None;\n";
+    let mut of_ring = global("a::RING", "a::Ring", 24, None, 10);
+    of_ring.declared = Some(given::place("a.rs", 10));
+    let words = [
+        word(0, "RING.slots.data_ptr", 1),
+        word(16, "RING.side.__0", 2),
+    ];
+    let case = Case::new("a.rs", ring, of_ring, &words);
+    case.compiles_as(
+        "rustc",
+        &["--crate-type=lib", "--emit=metadata"],
+        "const _: () = assert!(core::mem::offset_of!(Ring, slots).abs_diff(core::mem::offset_of!(Ring, side)) >= 64);",
+    );
     object.type_name = Some("a::Stats[2]".into());
     let words = [word(0, "STATS[0].seen", 1), word(16, "STATS[1].seen", 2)];
     let case = Case::new("a.rs", source, object, &words);
