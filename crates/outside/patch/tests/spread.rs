@@ -66,6 +66,7 @@ fn an_array_in_a_frame_is_spread_if_it_is_used_as_a_whole() {
         kind: ObjectKind::Stack,
         name: Some("results".into()),
         type_name: Some("long[8]".into()),
+        element_size: None,
         declared: Some(place("a.c", 4)),
         allocation: Vec::new(),
         ..block("results", "", "a.c", 4)

@@ -259,7 +259,7 @@ impl Carry<'_> {
             ),
             edits,
             notes: done.notes,
-            grows_by: object.size.map(|size| size * (done.apart - 1)),
+            grows_by: object.size.map(|size| size.saturating_mul(done.apart - 1)),
         })
     }
 

@@ -54,7 +54,8 @@ pub(crate) fn spread(
     line: u32,
     edits: &mut Edits,
 ) -> Result<Spread, Unsure> {
-    let Some(size) = object.element_size.filter(|&size| size > 0) else {
+    let size = object.element_size.or_else(|| size_by_count(object));
+    let Some(size) = size.filter(|&size| size > 0) else {
         unsure!("the size of its elements is not known");
     };
     let apart = apart(size, u64::from(line));
@@ -96,6 +97,13 @@ pub(crate) fn spread(
         apart,
         notes,
     })
+}
+
+/// The size of an element of `long[8]`, by that of the whole.
+fn size_by_count(object: &Object) -> Option<u64> {
+    let (_, count) = object.type_name.as_deref()?.rsplit_once('[')?;
+    let count: u64 = count.strip_suffix(']')?.parse().ok()?;
+    object.size?.checked_div(count)
 }
 
 /// The distance of elements of `size` bytes, in elements, at which no two meet on a line.
