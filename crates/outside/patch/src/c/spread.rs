@@ -17,21 +17,10 @@ use std::ops::Range;
 use std::rc::Rc;
 use sunder_findings::Object;
 use tree_sitter::Node;
-use uses::{Use, use_of};
+use uses::{Holder, Use, use_of};
 
 /// A larger array is not spread: it would cost more in memory than it saves in transfers.
 const LARGEST: u64 = 64 << 10;
-
-/// What the names of the array mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holder {
-    /// The array itself, or its parameter.
-    Array,
-    /// A pointer to its first element.
-    Pointer,
-    /// A `std::vector`.
-    Vector,
-}
 
 /// What was done.
 pub(crate) struct Spread {

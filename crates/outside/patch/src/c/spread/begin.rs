@@ -1,7 +1,7 @@
 //! Where an array that is to be spread begins: its first name, and where its size is written. Also what
 //! a name means at a place. Only reads the sources, but for the alignment of a variable.
 
-use super::Holder;
+use super::uses::Holder;
 use crate::c::allocations::{self, AllocationSite};
 use crate::c::names::{around, declarators, declared, nodes};
 use crate::c::spelling::Spelling;

@@ -1,8 +1,18 @@
 //! What a use of an array's name means for the distance of its elements. Only reads the tree.
 
-use super::Holder;
 use std::ops::Range;
 use tree_sitter::Node;
+
+/// What the names of the array mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// The array itself, or its parameter.
+    Array,
+    /// A pointer to its first element.
+    Pointer,
+    /// A `std::vector`.
+    Vector,
+}
 
 /// One use.
 pub(super) enum Use<'t> {
