@@ -45,6 +45,37 @@ fn a_program_whose_threads_are_stopped_for_moments_goes_on_as_natively() {
     }
 }
 
+/// How often `held` saw a thread of its own traced under `detect`.
+fn traced(how: &str) -> Result<u64, String> {
+    let program = c_program("held", &["-O2", "-pthread"]).ok_or("there is no gcc")?;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("result.json");
+    let output = sunder()
+        .args(["detect", "--quiet", "-o"])
+        .arg(&file)
+        .arg("--")
+        .arg(&program)
+        .arg(how)
+        .output()
+        .expect("sunder runs");
+    open(&file)?;
+    let seen = String::from_utf8_lossy(&output.stdout).into_owned();
+    let count = seen.trim().strip_prefix("traced ");
+    count.and_then(|n| n.parse().ok()).ok_or(seen)
+}
+
+#[test]
+fn threads_are_held_for_false_sharing_and_for_nothing_else() {
+    side_by_side("held", || match traced("apart")? {
+        0 => Err("no thread was seen to be held".into()),
+        _ => Ok(()),
+    });
+    side_by_side("not held", || {
+        assert_eq!(traced("together")?, 0);
+        Ok(())
+    });
+}
+
 #[test]
 fn if_no_thread_may_be_stopped_nothing_is_measured() {
     side_by_side("no measure", || {

@@ -15,7 +15,7 @@ use sunder_live::{Live, LiveRemedy, Loaded};
 use sunder_observe::launch::Child;
 use sunder_observe::{ObserveError, monotonic_now};
 use sunder_plan::gain::LEAST_COMPARISONS;
-use sunder_sharing::{Confidence, Verdict};
+use sunder_sharing::{Confidence, Sharing, Verdict};
 
 /// Pause between two comparisons: the phases of a program get their part, and threads are held for a
 /// small share of the time only.
@@ -152,7 +152,8 @@ impl LiveRemedy for Experiment {
         let mut verdicts = all.clone();
         verdicts.retain(|v| {
             let sure = v.confirmed || unwatched && v.confidence() >= Confidence::Sampled;
-            sure && v.cost_share >= LEAST_COST
+            // No layout takes true sharing away: no thread is held for it.
+            sure && v.cost_share >= LEAST_COST && v.sharing != Sharing::True
         });
         self.clocks.look(&times, &verdicts, now);
         let pause = match self.comparisons() {
