@@ -2,7 +2,7 @@
 //! expected ones.
 
 use crate::measure::median;
-use crate::options::Options;
+use crate::options::{Options, Set};
 use crate::programs;
 use crate::record::Record;
 use anyhow::Result;
@@ -16,7 +16,10 @@ use sunder_findings::{Finding, Findings, Sharing};
 pub fn run(options: &Options) -> Result<()> {
     let sunder = programs::sunder()?;
     let mut record = Record::new(
-        "detection",
+        match options.set {
+            Set::Workloads => "detection",
+            Set::Pairs => "detection-pairs",
+        },
         "Objects that `sunder detect` reports as falsely shared (false or mixed, above the \
          threshold) in each workload, beside what the table of verdicts expects. `all` counts \
          objects without the threshold, as SHERIFF's Table 2 does.",
