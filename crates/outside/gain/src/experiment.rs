@@ -38,8 +38,6 @@ const LEAST_COST: f64 = 0.01;
 const FOR_CONFIRMATION: Duration = Duration::from_millis(250);
 /// A line that was not touched for this long is not contended now.
 const RECENT: Duration = Duration::from_millis(200);
-/// After so many comparisons without an outcome, a thread is left alone.
-const VAIN: usize = 6;
 
 /// How much of the program's time may be spent on measuring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +72,15 @@ impl Effort {
             Self::Little => Reading::Memory,
             Self::Much if vain.is_multiple_of(2) => reading.next(),
             Self::Much => reading,
+        }
+    }
+
+    /// After so many comparisons without an outcome, a thread is left alone. While one side of a queue is
+    /// held, the other waits, and the program loses the whole time.
+    const fn most_vain(self) -> usize {
+        match self {
+            Self::Little => 3,
+            Self::Much => 6,
         }
     }
 
@@ -263,7 +270,7 @@ impl Experiment {
         let mut open: Vec<(ThreadId, f64)> = lost.into_iter().collect();
         open.retain(|&(thread, _)| {
             let (found, vain) = compared(thread);
-            found > 0 || vain < VAIN
+            found > 0 || vain < self.effort.most_vain()
         });
         open.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         // Three comparisons of one thread tell more than one of each of three.
