@@ -83,8 +83,7 @@ pub fn of_threads(threads: &[ThreadGain], wall_ns: f64, cpus: u32) -> Option<Sha
 /// How much threads that were not compared may differ from those that were, in points of speed: as much
 /// as these differ from each other. Threads at the end of an array have one neighbour, others two.
 fn between_threads(known: &[(f64, f64)]) -> f64 {
-    /// One thread tells nothing of this. Of threads that share a line, half may have no rival on the
-    /// other processor.
+    /// One thread tells nothing of this, so a quarter is a choice and no measurement.
     const BY_ONE: f64 = 0.25;
     let slowest = known.iter().map(|k| k.0).fold(f64::INFINITY, f64::min);
     let fastest = known.iter().map(|k| k.0).fold(0.0, f64::max);

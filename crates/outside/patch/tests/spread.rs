@@ -61,7 +61,8 @@ fn a_block_is_followed_through_names_and_functions() {
 fn an_array_in_a_frame_is_spread_if_it_is_used_as_a_whole() {
     let source = "#include <string.h>\nstatic long *slots;\nint main(void) {\n    long results[8];\n    \
                   memset(results, 0, sizeof results);\n    slots = results;\n    for (int i = 0; i < 8; i++) slots[i] += \
-                  i;\n    return results[7] != 7 || (char *)&results[1] - (char *)&slots[0 + 0] != 64;\n}\n";
+                  i;\n    long *one = &results[1];\n    int two = 2;\n    long *other = results + two;\n    return \
+                  results[7] != 7 || other - one != 8;\n}\n";
     let object = Object {
         kind: ObjectKind::Stack,
         name: Some("results".into()),
@@ -75,17 +76,19 @@ fn an_array_in_a_frame_is_spread_if_it_is_used_as_a_whole() {
     let told = case("a.c", source, object.clone()).refusal();
     assert!(told.contains("address of an element"), "{told}");
     let source = source
-        .replace("&results[1]", "(results + 1)")
-        .replace("&slots[0 + 0]", "(slots + 0)");
+        .replace("&results[1]", "results + (two - 1)")
+        .replace(
+            "    long *one = results + (two - 1);\n    int two = 2;",
+            "    int two = 2;\n    long *one = results + (two - 1);",
+        );
     case("a.c", &source, object).runs_with("");
 }
 
 #[test]
 fn elements_of_new_and_of_vectors_are_spread() {
     let source = "#include <vector>\nint main() {\n    long *p = new long[8]();\n    for (int i = 0; i < 8; i++) p[i] = \
-                  i;\n    bool wrong = p[7] != 7 || (char *)(p + 1) - (char *)(p + 0) != 64;\n    delete[] p;\n    return \
+                  i;\n    int one = 1; long *a = p + one, *b = p + (one + 1); bool wrong = p[7] != 7 || *(p + 3) != 3 || b - a != 8;\n    delete[] p;\n    return \
                   wrong;\n}\n";
-    // A cast of the whole pointer is not understood; its elements' are.
     case(
         "a.cpp",
         source,
@@ -94,7 +97,7 @@ fn elements_of_new_and_of_vectors_are_spread() {
     .runs_with("");
     let source = "#include <vector>\nint main() {\n    std::vector<long> v(8);\n    auto add = [&](int i) { v[i] += i; \
                   };\n    for (std::size_t i = 0; i < v.size(); i++) add(i);\n    long *a = &v[0 + 1], *b = &v[0 + \
-                  2];\n    return v[7] != 7 || v.size() != 8 || b - a != 8;\n}\n";
+                  2];\n    return v[7] != 7 || v.size() != 8 || 20 % v.size() != 4 || b - a != 8;\n}\n";
     case(
         "a.cpp",
         source,
@@ -125,6 +128,11 @@ fn a_use_that_is_not_understood_leaves_the_array_alone() {
         ("{ long *p = spare; p[0] = 1; }", "another `p`"),
         ("p = realloc(p, 128);", "realloc"),
         ("long n = p - spare; n++;", "used as a whole"),
+        (
+            "long *q = p + 1 + 1; q[0] = 1;",
+            "a sum that is not understood",
+        ),
+        ("int i = 2; (p + i)[1] = 1;", "a sum that is not understood"),
     ] {
         let told = whole(line);
         assert!(told.contains(why), "{line}: {told}");

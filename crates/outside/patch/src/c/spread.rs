@@ -231,8 +231,9 @@ impl Spreading<'_> {
             Use::Harmless => {}
             Use::Number(range) => self.multiply(range),
             Use::Count(range) => {
+                self.edits.insert(&source.path, range.start, "(");
                 self.edits
-                    .insert(&source.path, range.end, format!(" / {}", self.constant));
+                    .insert(&source.path, range.end, format!(" / {})", self.constant));
             }
             Use::Set(value) => {
                 if !self.may_hold(value) {

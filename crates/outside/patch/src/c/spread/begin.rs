@@ -169,6 +169,9 @@ fn vector(sources: &Sources, source: &Rc<Source>, all: &[Node]) -> Result<Begun,
         _ => (None, None),
     };
     let list = list.filter(|l| matches!(l.kind(), "argument_list" | "parameter_list"));
+    // Two iterators would be a range: what stands behind the count is a plain value.
+    let is_value = |second: Node| text[second.byte_range()].parse::<f64>().is_ok();
+    let list = list.filter(|l| l.named_child(1).is_none_or(is_value));
     let count = list.and_then(|l| l.named_child(0));
     let (Some(name), Some(count)) = (name.filter(|n| n.kind() == "identifier"), count) else {
         unsure!("how many elements the vector at {place} has is not seen");

@@ -50,10 +50,7 @@ pub(super) fn use_of<'t>(node: Node<'t>, text: &str, holder: Holder) -> Use<'t> 
             _ => WHOLE,
         },
         "binary_expression" => match operator(parent, text) {
-            "+" if is("left") => {
-                let right = parent.child_by_field_name("right");
-                right.map_or(WHOLE, |r| Use::Number(r.byte_range()))
-            }
+            "+" if is("left") => element_at(parent, text),
             "==" | "!=" | "&&" | "||" => Use::Harmless,
             _ => WHOLE,
         },
@@ -133,6 +130,29 @@ fn subscript<'t>(element: Node<'t>, text: &str) -> Use<'t> {
         );
     }
     Use::Number(index.byte_range())
+}
+
+/// `name + number`: an element's place, unless more is added to it or it may lead to the next element.
+fn element_at<'t>(sum: Node<'t>, text: &str) -> Use<'t> {
+    let Some(number) = sum.child_by_field_name("right") else {
+        return Use::Unknown("is used as a whole");
+    };
+    let mut around = sum.parent();
+    while let Some(outer) = around.filter(|o| o.kind() == "parenthesized_expression") {
+        around = outer.parent();
+    }
+    let read = |outer: Node| outer.kind() == "pointer_expression" && operator(outer, text) == "*";
+    let kept = |outer: Node| {
+        matches!(
+            outer.kind(),
+            "argument_list" | "init_declarator" | "assignment_expression" | "initializer_list"
+        )
+    };
+    let constant = text[number.byte_range()].parse::<u64>().is_ok();
+    match around {
+        Some(outer) if read(outer) || kept(outer) && !constant => Use::Number(number.byte_range()),
+        _ => Use::Unknown("is the start of a sum that is not understood"),
+    }
 }
 
 /// `name.size()` and the like.
