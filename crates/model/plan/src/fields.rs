@@ -292,7 +292,8 @@ pub(crate) fn lock_beside_data(layout: &Layout) -> Option<Vec<Advice>> {
         .parts
         .iter()
         .find(|p| p.truly_shared() && is_lock(layout, p))?;
-    let guarded = members(layout, |p| !is_lock(layout, p) && p.written());
+    let beside = |p: &Part| p.line == lock.line && !is_lock(layout, p) && p.written();
+    let guarded = members(layout, beside);
     if guarded.is_empty() {
         return None;
     }

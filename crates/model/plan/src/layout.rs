@@ -32,6 +32,8 @@ pub(crate) struct Part<'a> {
     /// Offset from the object's start, or from the first line's start if the object is not
     /// known.
     pub(crate) position: i64,
+    /// The index of its line in the finding.
+    pub(crate) line: usize,
     pub(crate) word: &'a Word,
     pub(crate) path: Path<'a>,
     /// Whether no two threads used it at the same time with one of them writing: all sharing in
@@ -90,6 +92,7 @@ impl<'a> Layout<'a> {
                     .unwrap_or(i as i64 * i64::from(line_size));
                 line.words.iter().map(move |word| Part {
                     position: base.saturating_add(i64::from(word.offset)),
+                    line: i,
                     word,
                     path: Path::parse(word.field.as_deref().unwrap_or_default()),
                     in_turn,

@@ -472,6 +472,27 @@ fn a_lock_beside_its_data_is_weighed() {
 }
 
 #[test]
+fn data_on_another_line_is_not_beside_the_lock() {
+    let mut finding = examples::mixed();
+    // The lock keeps its line, and everything else moves to the next.
+    let (lock, data) = finding.lines[0]
+        .words
+        .drain(..)
+        .partition(|word| word.field.as_deref() == Some("lock"));
+    finding.lines[0].words = lock;
+    finding.object.size = Some(128);
+    finding.lines.push(line(0x2040, 64, 10.0, data));
+    assert!(finding.lines.iter().all(|line| !line.words.is_empty()));
+    for advice in advise(&finding, 64) {
+        assert!(
+            !advice.text.contains("lies on the line of"),
+            "{}",
+            advice.text
+        );
+    }
+}
+
+#[test]
 fn mostly_false_mixed_sharing_is_taken_apart_first() {
     let mut finding = examples::mixed();
     finding.false_share = 0.8;

@@ -26,3 +26,12 @@ pub fn joint_sharing<'a>(lines: impl Iterator<Item = &'a Verdict> + Clone) -> Op
         other => other,
     }
 }
+
+/// Whether bursts confirmed that an object with these lines is shared in the way that `sharing`
+/// says. A burst on a line of true sharing confirms nothing about the false sharing of another line.
+pub fn jointly_confirmed<'a>(
+    mut lines: impl Iterator<Item = &'a Verdict>,
+    sharing: Sharing,
+) -> bool {
+    lines.any(|line| line.confirmed && (line.sharing != Sharing::True || sharing == Sharing::True))
+}

@@ -12,7 +12,9 @@ use sunder_access::{Address, Span, ThreadId, Time};
 use sunder_findings as findings;
 use sunder_findings::{Finding, Simulated};
 use sunder_objects::ObjectName;
-use sunder_sharing::{Confidence, MIN_EVIDENCE, Sharing, Verdict, joint_sharing};
+use sunder_sharing::{
+    Confidence, MIN_EVIDENCE, Sharing, Verdict, joint_sharing, jointly_confirmed,
+};
 
 /// Slices of time in a finding's timeline.
 const SLICES: usize = 60;
@@ -121,7 +123,7 @@ fn join(
             .zip(slices)
             .for_each(|(t, s)| *t += s / slice_seconds);
     }
-    let confirmed = lines.iter().any(|(v, _)| v.confirmed);
+    let confirmed = jointly_confirmed(lines.iter().map(|(v, _)| v), sharing);
     let simulated = simulated(process, lines.iter().map(|(v, _)| v.line));
     let sites = join_sites(lines.iter_mut().flat_map(|(_, l)| l.sites.drain(..)));
     let shown = join_lines(process, lines, &key);

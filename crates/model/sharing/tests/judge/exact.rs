@@ -2,7 +2,9 @@
 
 use crate::stream::*;
 use sunder_access::{Access, Address, Kind, Provenance, ThreadId, Time};
-use sunder_sharing::{Burst, CONFIRMING_CHANGES, Confidence, Config, Judge, Sharing};
+use sunder_sharing::{
+    Burst, CONFIRMING_CHANGES, Confidence, Config, Judge, Sharing, jointly_confirmed,
+};
 
 use Kind::{Atomic, Read, Update, Write};
 
@@ -186,6 +188,30 @@ fn a_burst_with_enough_changes_confirms() {
     assert_eq!(v.confidence(), Confidence::Confirmed);
     assert_near(v.cost_share, before, 1e-9);
     assert_eq!(judge.suspects(Time(SECOND)), [], "nothing left to find out");
+}
+
+#[test]
+fn a_burst_on_a_truly_shared_line_confirms_no_false_sharing_of_another() {
+    // Both threads use one word of the first line, and each a word of its own of the second.
+    let model = |thread: u32| {
+        let own = LINE + 64 + 8 * u64::from(thread);
+        Model::new(
+            thread,
+            &[((word(0), 8, Update), 0.5), ((own, 8, Update), 0.5)],
+        )
+    };
+    let mut judge = judged(&[model(1), model(2)], SECOND);
+    let hits: Vec<_> = (0..20).map(|i| (1 + i % 2, (word(0), 8, Update))).collect();
+    burst(&mut judge, SECOND, &[word(0)], &hits);
+    let verdicts = judge.verdicts();
+    let confirmed: Vec<_> = verdicts.iter().map(|v| (v.sharing, v.confirmed)).collect();
+    assert!(confirmed.contains(&(Sharing::True, true)), "{confirmed:?}");
+    assert!(
+        confirmed.contains(&(Sharing::False, false)),
+        "{confirmed:?}"
+    );
+    assert!(!jointly_confirmed(verdicts.iter(), Sharing::Mixed));
+    assert!(jointly_confirmed(verdicts.iter(), Sharing::True));
 }
 
 #[test]
