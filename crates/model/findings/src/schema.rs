@@ -198,8 +198,9 @@ pub struct Run {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_cpu: bool,
     /// The share of the threads' time, 0 to 100, for which the address of the access that may have
-    /// held the thread up is not known: its own instruction's, or the last one before it. False
-    /// sharing that hides there is not found. Absent if no samples were taken in time.
+    /// held the thread up is not known: its own instruction's, or the last one before it. Time in
+    /// which it is one of a few known addresses counts as known unless there is contention. False
+    /// sharing that hides in the rest is not found. Absent if no samples were taken in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unattributed_percent: Option<f64>,
     /// The functions to which most of that time belongs, the one with the most first.

@@ -117,6 +117,16 @@ impl Judge {
         !self.retired.is_empty() || lines.any(|line| verdict::evidence(&line) > 0)
     }
 
+    /// Whether contention was seen so far on any line that has bytes of `span`.
+    pub fn is_contended_at(&self, span: Span) -> bool {
+        let mut lines = self.config.granule().bases(span);
+        lines.any(|base| {
+            self.lines
+                .get(&base)
+                .is_some_and(|line| line.is_contended())
+        })
+    }
+
     /// Takes one sample in time from a thread whose CPU is not known.
     pub fn sample(&mut self, sample: &Sample<'_>) {
         self.take_sample(sample, ANY_CPU);

@@ -10,6 +10,7 @@
 
 mod decoded;
 mod effect;
+mod flags;
 mod function;
 mod instruction;
 mod operand;
@@ -17,6 +18,7 @@ mod range;
 mod slots;
 mod suspects;
 mod walk;
+mod ways;
 
 pub use decoded::{Decoded, NearAccess, Slot, WINDOW};
 pub use range::{CodeRange, CodeSource};
@@ -86,8 +88,9 @@ impl Decoder {
             if let Some(index) = function.index_of(offset) {
                 out.function = Some(CodeAddress(function.start));
                 let before = walk::backward(function, index, sample, out);
+                let is_last_known = walk::behind_joins(function, index, sample, out);
                 let after = walk::forward(function, index, sample, out);
-                suspects::find(function, index, out);
+                suspects::find(function, index, is_last_known, out);
                 let Some(last) = after.as_ref().or(before.as_ref()).map(|w| *w.end()) else {
                     return;
                 };

@@ -51,6 +51,9 @@ struct Thread {
     id: ThreadId,
     /// Nanoseconds of its samples.
     time: u64,
+    /// The part of that in samples which need no burst: whichever way control came, their accesses
+    /// have addresses, and no line there is contended.
+    settled: u64,
     /// The suspects that a burst looked at while this thread passed.
     looked_at: Vec<CodeAddress>,
     /// Whether these make up nearly all of its passes.
@@ -129,8 +132,9 @@ impl Question {
 }
 
 impl Blind {
-    /// Takes a decoded sample.
-    pub fn sampled(&mut self, sample: &RawSample, decoded: &Decoded) {
+    /// Takes a decoded sample. It is `settled` if its accesses have addresses on each way by which
+    /// control may have come, and no line there is contended.
+    pub fn sampled(&mut self, sample: &RawSample, decoded: &Decoded, settled: bool) {
         self.total_ns = self.total_ns.saturating_add(sample.period_ns);
         if !decoded.code_found {
             self.dark_ns = self.dark_ns.saturating_add(sample.period_ns);
@@ -156,12 +160,15 @@ impl Blind {
             place.add_suspect(near.instruction);
         }
         let id = sample.thread;
+        let settled = if settled { sample.period_ns } else { 0 };
         if let Some(known) = place.threads.iter_mut().find(|known| known.id == id) {
             known.time = known.time.saturating_add(sample.period_ns);
+            known.settled = known.settled.saturating_add(settled);
         } else if place.threads.len() < MOST_THREADS {
             place.threads.push(Thread {
                 id,
                 time: sample.period_ns,
+                settled,
                 looked_at: Vec::new(),
                 explained: false,
             });
@@ -246,7 +253,7 @@ impl Blind {
                 .threads
                 .iter()
                 .filter(|thread| !place.is_known(thread));
-            let time = unknown.map(|thread| thread.time).sum();
+            let time = unknown.map(|thread| thread.time - thread.settled).sum();
             (time > 0).then_some((at, time))
         })
     }
@@ -260,8 +267,13 @@ mod tests {
 
     const JOIN: CodeAddress = CodeAddress(0x100);
 
-    /// A sample of `thread` behind a join with these suspects.
     fn sample_at_join(blind: &mut Blind, thread: u32, suspects: &[u64]) {
+        let (sample, decoded) = at_join(thread, suspects);
+        blind.sampled(&sample, &decoded, false);
+    }
+
+    /// A sample of `thread` behind a join with these suspects.
+    fn at_join(thread: u32, suspects: &[u64]) -> (RawSample, Decoded) {
         let sample = RawSample {
             time: Time(0),
             process: ProcessId(1),
@@ -287,7 +299,18 @@ mod tests {
             near: suspects.iter().map(near).collect(),
             ..Decoded::default()
         };
-        blind.sampled(&sample, &decoded);
+        (sample, decoded)
+    }
+
+    #[test]
+    fn a_sample_with_an_address_on_each_way_is_not_unknown_but_still_asked_about() {
+        let mut blind = Blind::default();
+        sample_at_join(&mut blind, 1, &[0x40, 0x50]);
+        assert_eq!(blind.time(), (1000, 1000));
+        let (sample, decoded) = at_join(1, &[0x40, 0x50]);
+        blind.sampled(&sample, &decoded, true);
+        assert_eq!(blind.time(), (2000, 1000));
+        assert!(blind.question(Time(0)).is_some());
     }
 
     fn answer(thread: u32, passes: u32, executed: u32) -> Answer {

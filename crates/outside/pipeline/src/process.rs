@@ -280,7 +280,13 @@ impl Process {
                 .zip(&decoded.distances)
                 .map(|(access, distance)| (*access, *distance as i16)),
         );
-        self.blind.sampled(sample, decoded);
+        // Which of several places it was matters if one of them is contended.
+        let settled = !decoded.choices.is_empty()
+            && decoded
+                .choices
+                .iter()
+                .all(|&span| !self.judge.is_contended_at(span));
+        self.blind.sampled(sample, decoded, settled);
         self.near.clear();
         self.perhaps.clear();
         for near in &decoded.near {

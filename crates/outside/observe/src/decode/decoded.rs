@@ -1,6 +1,6 @@
 //! The result of decoding a sample.
 
-use sunder_access::{Access, Address, CodeAddress, Kind};
+use sunder_access::{Access, Address, CodeAddress, Kind, Span};
 
 /// The most instructions that are followed in each direction.
 pub const WINDOW: usize = 40;
@@ -30,6 +30,9 @@ pub struct Decoded {
     /// Whether control may also have come from a place that is not known, so that the suspects may
     /// not be all.
     pub ways_unknown: bool,
+    /// For a blind sample: where the access may have been that held it up, if the sample's registers
+    /// tell that for all ways by which control may have come. One of them is true.
+    pub choices: Vec<Span>,
     /// Whether there was code to decode at the sampled instruction.
     pub code_found: bool,
     /// The beginning of the function that contains the sampled instruction, if it is known.
@@ -45,6 +48,7 @@ impl Decoded {
         self.blind = false;
         self.join = None;
         self.ways_unknown = false;
+        self.choices.clear();
         self.code_found = false;
         self.function = None;
     }

@@ -2,10 +2,11 @@
 //! about each.
 
 use super::effect::{Effect, RBP, RSP};
+use super::flags::Flags;
 use super::instruction;
 use super::operand::{self, Operand, Operands, Site};
 use super::range::CodeRange;
-use iced_x86::{Decoder, DecoderOptions, Instruction};
+use iced_x86::{ConditionCode, Decoder, DecoderOptions, Instruction};
 use sunder_access::CodeAddress;
 use sunder_x86::Manual;
 
@@ -31,6 +32,9 @@ pub(super) struct Step {
     /// General registers that it may change, one bit each.
     pub writes: u16,
     pub effect: Effect,
+    pub flags: Flags,
+    /// The condition of a conditional jump.
+    pub condition: Option<ConditionCode>,
     first_operand: u32,
     operands: u8,
 }
@@ -249,6 +253,8 @@ impl Builder {
             through: false,
             writes: 0,
             effect: Effect::Opaque,
+            flags: Flags::Unknown,
+            condition: None,
             first_operand: out.operands.len() as u32,
             operands: 0,
         };
@@ -256,6 +262,8 @@ impl Builder {
             let does = self.manual.does(instruction);
             step.writes = does.registers.written;
             step.effect = instruction::effect(instruction, &does);
+            step.flags = Flags::of(instruction);
+            step.condition = instruction::jump_condition(instruction);
             operand::collect(&does, &mut self.collected);
             step.operands = self.collected.known.len() as u8;
             step.segment_relative = self.collected.segment_relative;

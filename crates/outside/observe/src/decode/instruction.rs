@@ -3,7 +3,7 @@
 //! where possible, undone.
 
 use super::effect::{Effect, Index, Register};
-use iced_x86::{Instruction, OpKind};
+use iced_x86::{ConditionCode, Instruction, OpKind};
 use sunder_x86::register::{RBP, RSP};
 use sunder_x86::{Control, Does, Rule, Source, Value, values};
 
@@ -21,6 +21,13 @@ pub(super) fn falls_through(instruction: &Instruction) -> bool {
 /// The target of a direct jump.
 pub(super) fn jump_target(instruction: &Instruction) -> Option<u64> {
     Control::of(instruction).jump_target()
+}
+
+/// What the flags must fulfil for a conditional jump to be taken.
+pub(super) fn jump_condition(instruction: &Instruction) -> Option<ConditionCode> {
+    let condition = instruction.condition_code();
+    let is_jump = matches!(Control::of(instruction), Control::Branch(_));
+    (is_jump && condition != ConditionCode::None).then_some(condition)
 }
 
 /// Whether it jumps to an address that the code does not tell, perhaps through a jump table. A

@@ -6,20 +6,23 @@
 
 use super::decoded::{Decoded, NearAccess};
 use super::function::Function;
+use super::ways::FARTHEST;
 use sunder_access::CodeAddress;
-
-/// The most instructions on one way. A wait shows within a few instructions behind the access.
-const FARTHEST: u8 = 12;
 
 /// The most places that are looked at, over all ways.
 const MOST_PLACES: usize = 64;
 
 /// Marks the suspects among the near accesses, adds those that the walk back could not reach, and
-/// sets [`Decoded::blind`], [`Decoded::join`] and [`Decoded::ways_unknown`].
-pub(super) fn find(function: &Function, index: usize, out: &mut Decoded) {
+/// sets [`Decoded::blind`], [`Decoded::join`] and [`Decoded::ways_unknown`]. If the last access
+/// before the sample `is_last_known` although it lies behind a join, only the sampled instruction's
+/// own can be suspects.
+pub(super) fn find(function: &Function, index: usize, is_last_known: bool, out: &mut Decoded) {
     for near in out.near.iter_mut().filter(|near| near.distance == 0) {
         near.suspect = true;
         out.blind = true;
+    }
+    if is_last_known {
+        return;
     }
     let mut ways = Ways::default();
     ways.add(index, 0);

@@ -3,10 +3,11 @@
 use super::decoded::{Decoded, NearAccess, WINDOW};
 use super::effect::KnownRegisters;
 use super::function::{Function, Step};
-use super::operand::Touch;
+use super::operand::{Operand, Touch};
+use super::ways::{Last, last_accesses};
 use crate::RawSample;
 use std::ops::RangeInclusive;
-use sunder_access::{Access, CodeAddress, Provenance};
+use sunder_access::{Access, CodeAddress, Provenance, Span};
 
 /// Walks over the sampled instruction, at `index`, and those after it, to the end of the block.
 /// Returns the range of steps in which a pointer at a known place may be loaded and used.
@@ -67,6 +68,46 @@ pub(super) fn backward(
         }
     }
     Some(first?..=last?)
+}
+
+/// If the walk back met no access, finds the last one before the sample by the ways that the
+/// registers leave. If it is one way, adds the access and returns true. If there are several and all
+/// of them tell their addresses, these are the sample's choices.
+pub(super) fn behind_joins(
+    function: &Function,
+    index: usize,
+    sample: &RawSample,
+    out: &mut Decoded,
+) -> bool {
+    let met = out.distances.iter().any(|&distance| distance < 0)
+        || out.near.iter().any(|near| near.distance < 0);
+    if met || function.entries_unknown {
+        return false;
+    }
+    let ways = last_accesses(function, index, sample.registers.general);
+    let tells = |way: &Last| {
+        let step = &function.steps[way.index];
+        let known =
+            |operand: &Operand| matches!(operand.touch(&way.before), Touch::At(_) | Touch::Nothing);
+        step.segment_relative == 0 && function.operands(step).iter().all(known)
+    };
+    if !ways.iter().all(tells) {
+        return false;
+    }
+    if let [way] = ways.as_slice() {
+        let distance = -i32::from(way.distance);
+        let step = &function.steps[way.index];
+        emit(function, step, distance, &way.before, sample, out);
+        return true;
+    }
+    for way in &ways {
+        for operand in function.operands(&function.steps[way.index]) {
+            if let Touch::At(address) = operand.touch(&way.before) {
+                out.choices.push(Span::new(address, operand.width.into()));
+            }
+        }
+    }
+    false
 }
 
 /// Adds the accesses of `step`, given the registers before it. Returns whether the address of

@@ -3,10 +3,10 @@
 
 mod interpreter;
 
-use interpreter::{Program, Random};
+use interpreter::{Point, Program, Random};
 use std::fmt::Write;
 use std::sync::Arc;
-use sunder_access::{CodeAddress, Kind, ProcessId, ThreadId, Time};
+use sunder_access::{Address, CodeAddress, Kind, ProcessId, Span, ThreadId, Time};
 use sunder_observe::{CodeRange, CodeSource, Decoded, Decoder, NearAccess, RawSample, Registers};
 
 const CODE: u64 = 0x40_0000;
@@ -145,11 +145,11 @@ fn the_table_of_cases_holds() {
 }
 
 /// The access that was really executed last before a point is known there or is a suspect, however
-/// control came; unless it lies too far back, or is one that the decoder does not claim.
+/// control came; and if the point's registers leave some choices, it is one of them; unless it lies too far back, or is one that the decoder does not claim.
 #[test]
 fn the_last_access_before_a_sample_is_never_missed() {
     const FARTHEST: usize = 12;
-    let (mut known, mut suspected) = (0, 0);
+    let (mut known, mut suspected, mut chosen) = (0, 0, 0);
     for seed in 0..1500 {
         let mut random = Random::new(seed);
         let program = Program::random(&mut random, CODE);
@@ -179,9 +179,21 @@ fn the_last_access_before_a_sample_is_never_missed() {
                 "seed {seed} at {now}: {distance} {last:x?} of {found:x?}"
             );
             suspected += 1;
+            if !found.choices.is_empty() {
+                let (address, width, _) = last.touched.unwrap();
+                let truth = Span::new(Address(address), width.into());
+                assert!(
+                    found.choices.contains(&truth),
+                    "seed {seed} at {now}: {truth:x?} of {found:x?}"
+                );
+                chosen += 1;
+            }
         }
     }
-    assert!(known > 1000 && suspected > 1000, "{known}, {suspected}");
+    assert!(
+        known > 1000 && suspected > 1000 && chosen > 10,
+        "{known}, {suspected}, {chosen}"
+    );
 }
 
 /// No exact address may ever be wrong. Random programs with branches are executed. Whatever the
@@ -190,6 +202,7 @@ fn the_last_access_before_a_sample_is_never_missed() {
 #[test]
 fn every_claimed_address_is_the_one_that_was_touched() {
     let (mut claimed, mut touched, mut backward, mut through) = (0, 0, 0, 0);
+    let mut over_jumps = 0;
     for seed in 0..1500 {
         let mut random = Random::new(seed);
         let program = Program::random(&mut random, CODE);
@@ -223,6 +236,11 @@ fn every_claimed_address_is_the_one_that_was_touched() {
                 );
                 claimed += 1;
                 backward += usize::from(*distance < 0);
+                // An instruction has at most 15 bytes.
+                let jumps =
+                    |two: &[Point]| !(1..16).contains(&two[1].address.wrapping_sub(two[0].address));
+                let way = trace.points.get(then..=now).unwrap_or_default();
+                over_jumps += usize::from(way.windows(2).any(jumps));
             }
             for near in &found.near {
                 let Some(slot) = near.through else {
@@ -253,6 +271,10 @@ fn every_claimed_address_is_the_one_that_was_touched() {
     assert!(
         backward > touched / 4,
         "{backward} backward at {touched} points"
+    );
+    assert!(
+        over_jumps > touched / 200,
+        "{over_jumps} behind jumps at {touched} points"
     );
     assert!(
         through > touched / 50,

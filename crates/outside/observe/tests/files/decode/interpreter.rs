@@ -133,10 +133,94 @@ enum Operation {
         to: u8,
     },
     Leave,
-    /// `jne`, to the operation of this number.
+    /// `cmp a, b`.
+    Compare {
+        a: u8,
+        b: u8,
+        wide: bool,
+    },
+    CompareConstant {
+        a: u8,
+        value: i32,
+        wide: bool,
+    },
+    /// `cmp`, of the low byte.
+    CompareByte {
+        a: u8,
+        value: u8,
+    },
+    /// `test a, b`.
+    Test {
+        a: u8,
+        b: u8,
+        wide: bool,
+    },
+    /// `test`, of the low byte.
+    TestByte {
+        a: u8,
+        value: u8,
+    },
+    /// A conditional jump, with the condition as in its encoding, to the operation of this number.
     Branch {
         to: usize,
+        condition: u8,
     },
+}
+
+/// The flags, as far as they are computed here.
+#[derive(Clone, Copy, Default)]
+struct Flags {
+    zero: Option<bool>,
+    sign: Option<bool>,
+    carry: Option<bool>,
+    overflow: Option<bool>,
+}
+
+impl Flags {
+    /// After an operation that gave `value`, in so many bits.
+    fn of_result(value: u64, bits: u32) -> Self {
+        Self {
+            zero: Some(value << (64 - bits) == 0),
+            sign: Some(value >> (bits - 1) & 1 == 1),
+            ..Self::default()
+        }
+    }
+
+    fn of_test(a: u64, b: u64, bits: u32) -> Self {
+        Self {
+            carry: Some(false),
+            overflow: Some(false),
+            ..Self::of_result(a & b, bits)
+        }
+    }
+
+    fn of_comparison(a: u64, b: u64, bits: u32) -> Self {
+        let signed = |value: u64| i128::from((value << (64 - bits)) as i64 >> (64 - bits));
+        let unsigned = |value: u64| value << (64 - bits) >> (64 - bits);
+        let difference = signed(a) - signed(b);
+        let limit = 1i128 << (bits - 1);
+        Self {
+            carry: Some(unsigned(a) < unsigned(b)),
+            overflow: Some(difference < -limit || difference >= limit),
+            ..Self::of_result(a.wrapping_sub(b), bits)
+        }
+    }
+
+    /// Whether a jump with this condition is taken; `None` where that is not known.
+    fn take(self, condition: u8) -> Option<bool> {
+        let less = || Some(self.sign? != self.overflow?);
+        let holds = match condition >> 1 {
+            0 => self.overflow?,
+            1 => self.carry?,
+            2 => self.zero?,
+            3 => self.carry? || self.zero?,
+            4 => self.sign?,
+            5 => return None,
+            6 => less()?,
+            _ => self.zero? || less()?,
+        };
+        Some(holds != (condition & 1 == 1))
+    }
 }
 
 /// One executed instruction: the registers before it, and its accesses.
@@ -215,7 +299,7 @@ impl Program {
         for operation in &operations {
             offsets.push(bytes.len());
             encode(*operation, &mut bytes);
-            if let Operation::Branch { to } = operation {
+            if let Operation::Branch { to, .. } = operation {
                 branches.push((bytes.len(), *to));
             }
         }
@@ -234,7 +318,7 @@ impl Program {
     }
 
     /// Executes at most `most` instructions from the first on. Memory holds
-    /// random values; branches are taken at random.
+    /// random values; branches whose flags are not known are taken at random.
     pub fn execute(&self, random: &mut Random, most: usize) -> Trace {
         let mut registers: [u64; 16] = std::array::from_fn(|_| random.next());
         let mut memory = Memory8 {
@@ -243,6 +327,7 @@ impl Program {
         };
         let mut trace = Vec::new();
         let mut next = 0;
+        let mut flags = Flags::default();
         while next < self.operations.len() && trace.len() < most {
             let operation = self.operations[next];
             let before = registers;
@@ -254,10 +339,14 @@ impl Program {
                 touched,
                 stores,
             });
+            let taken = |condition, random: &mut Random| {
+                flags.take(condition).unwrap_or_else(|| random.flip())
+            };
             next = match operation {
-                Operation::Branch { to } if random.flip() => to,
+                Operation::Branch { to, condition } if taken(condition, random) => to,
                 _ => next + 1,
             };
+            flags = flags_after(operation, &before, &registers, flags);
         }
         Trace {
             points: trace,
@@ -294,7 +383,7 @@ fn operation(random: &mut Random, count: usize) -> Operation {
             },
         };
     }
-    match random.below(26) {
+    match random.below(34) {
         0 | 1 => O::Copy { to, from, wide },
         2 => O::Constant { to, value },
         3 | 4 => O::AddConstant { to, value, wide },
@@ -332,9 +421,70 @@ fn operation(random: &mut Random, count: usize) -> Operation {
             0 => O::Leave,
             _ => O::Pop { to },
         },
+        25 => O::Compare {
+            a: to,
+            b: from,
+            wide,
+        },
+        26 => O::CompareConstant { a: to, value, wide },
+        27 => O::CompareByte {
+            a: to,
+            value: value as u8,
+        },
+        28 => O::Test {
+            a: to,
+            b: from,
+            wide,
+        },
+        29 | 30 => O::TestByte {
+            a: to,
+            value: [1, 3, 7, 0x80][random.below(4) as usize],
+        },
         _ => O::Branch {
             to: random.below(count as u64) as usize,
+            condition: random.below(16) as u8,
         },
+    }
+}
+
+/// The flags after an operation, from the registers before and after it.
+fn flags_after(operation: Operation, before: &[u64; 16], after: &[u64; 16], flags: Flags) -> Flags {
+    use Operation as O;
+    let bits = |wide: bool| if wide { 64 } else { 32 };
+    let old = |register: u8| before[usize::from(register)];
+    let new = |register: u8| after[usize::from(register)];
+    match operation {
+        O::AddConstant { to, wide, .. }
+        | O::AndConstant { to, wide, .. }
+        | O::Increment { to, wide }
+        | O::Add { to, wide, .. }
+        | O::Subtract { to, wide, .. } => Flags::of_result(new(to), bits(wide)),
+        O::Clear { .. } => Flags::of_result(0, 32),
+        O::Compare { a, b, wide } => Flags::of_comparison(old(a), old(b), bits(wide)),
+        O::CompareConstant { a, value, wide } => {
+            Flags::of_comparison(old(a), i64::from(value) as u64, bits(wide))
+        }
+        O::CompareByte { a, value } => Flags::of_comparison(old(a), value.into(), 8),
+        O::Test { a, b, wide } => Flags::of_test(old(a), old(b), bits(wide)),
+        O::TestByte { a, value } => Flags::of_test(old(a), value.into(), 8),
+        // A shift by nothing leaves them.
+        O::Shift { count: 0, .. } => flags,
+        O::Shift { .. } | O::Multiply { .. } | O::Update { .. } | O::CompareExchange { .. } => {
+            Flags::default()
+        }
+        O::Copy { .. }
+        | O::Constant { .. }
+        | O::ZeroExtend { .. }
+        | O::SignExtend { .. }
+        | O::Exchange { .. }
+        | O::Lea { .. }
+        | O::Load { .. }
+        | O::LoadByte { .. }
+        | O::Store { .. }
+        | O::Push { .. }
+        | O::Pop { .. }
+        | O::Leave
+        | O::Branch { .. } => flags,
     }
 }
 
@@ -416,7 +566,21 @@ fn encode(operation: Operation, out: &mut Vec<u8>) {
         O::Push { from } => out.extend([0x40 | from >> 3, 0x50 | from & 7]),
         O::Pop { to } => out.extend([0x40 | to >> 3, 0x58 | to & 7]),
         O::Leave => out.push(0xc9),
-        O::Branch { .. } => out.extend([0x0f, 0x85, 0, 0, 0, 0]),
+        O::Compare { a, b, wide } => registers(out, wide, &[0x39], b, a),
+        O::CompareConstant { a, value, wide } => {
+            registers(out, wide, &[0x81], 7, a);
+            out.extend(value.to_le_bytes());
+        }
+        O::CompareByte { a, value } => {
+            registers(out, false, &[0x80], 7, a);
+            out.push(value);
+        }
+        O::Test { a, b, wide } => registers(out, wide, &[0x85], b, a),
+        O::TestByte { a, value } => {
+            registers(out, false, &[0xf6], 0, a);
+            out.push(value);
+        }
+        O::Branch { condition, .. } => out.extend([0x0f, 0x80 | condition, 0, 0, 0, 0]),
     }
 }
 
@@ -529,7 +693,12 @@ fn execute(
             registers[RSP] = registers[RBP].wrapping_add(8);
             registers[RBP] = value;
         }
-        O::Branch { .. } => {}
+        O::Compare { .. }
+        | O::CompareConstant { .. }
+        | O::CompareByte { .. }
+        | O::Test { .. }
+        | O::TestByte { .. }
+        | O::Branch { .. } => {}
     }
     None
 }
