@@ -3,6 +3,7 @@
 
 mod build_times;
 mod chaos;
+mod cure;
 mod detection;
 mod gain;
 mod ground_truth;
@@ -104,6 +105,12 @@ enum Command {
         #[arg(long, default_value_t = 2.0)]
         seconds: f64,
     },
+    /// Programs under `sunder repair`, `sunder protect` and `sunder cure`, and fixed by hand
+    Cure {
+        /// Make each program work so long that it takes about this many seconds
+        #[arg(long, default_value_t = 10.0)]
+        seconds: f64,
+    },
     /// Locks, allocations, threads and their ends under `sunder protect`, again and again
     Stress,
     /// Random pages of workloads and real programs moved at random under `sunder repair`
@@ -167,6 +174,7 @@ fn main() -> Result<()> {
             progress::run(&options, threads.unwrap_or_else(cpus))
         }
         Command::Protect { seconds } => protect::run(&options, seconds),
+        Command::Cure { seconds } => cure::run(&options, seconds),
         Command::Stress => stress::run(&options),
         Command::Chaos => chaos::run(&options),
         Command::BuildTimes => build_times::run(&options),

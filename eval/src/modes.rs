@@ -31,7 +31,7 @@ impl Mode {
 }
 
 /// All of them.
-pub const MODES: [Mode; 7] = [
+pub const MODES: [Mode; 8] = [
     Mode {
         name: "detect",
         words: &["detect", "--quiet", "-o", "FILE"],
@@ -51,6 +51,10 @@ pub const MODES: [Mode; 7] = [
     Mode {
         name: "repair",
         words: &["repair", "--quiet"],
+    },
+    Mode {
+        name: "cure",
+        words: &["cure", "--quiet"],
     },
     Mode {
         name: "protect",

@@ -41,7 +41,7 @@ const fn starts(name: &'static str, words: &'static [&'static str]) -> Mode {
 }
 
 /// All modes.
-pub const MODES: [Mode; 13] = [
+pub const MODES: [Mode; 14] = [
     starts("detect", &["detect", "-o", "FILE"]),
     starts("detect --measure", &["detect", "--measure", "-o", "FILE"]),
     starts(
@@ -72,6 +72,7 @@ pub const MODES: [Mode; 13] = [
     ),
     // Pages move at random, so that they move whatever the machine's load is.
     starts("repair", &["repair", "--chaos", "SEED", "--report", "FILE"]),
+    starts("cure", &["cure", "--save", "FILE"]),
     Mode {
         start: Start::Before,
         ..starts("attach", &["attach", "--duration", "700ms", "-o", "FILE"])

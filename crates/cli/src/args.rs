@@ -7,7 +7,7 @@ mod traces;
 
 pub use options::{FailOn, Format, ObserveOptions, ReportOptions};
 pub use patch::Patch;
-pub use remedies::{PlacementChoice, Protect, Repair, Run};
+pub use remedies::{Cure, PlacementChoice, Protect, Repair, Run};
 pub use traces::{
     Dump, DumpKind, OrderChoice, ProtocolChoice, Simulate, Trace, TraceCommand, Via, WhatIf,
 };
@@ -61,6 +61,8 @@ pub enum Command {
     Diff(Diff),
     /// Print a diff that carries the advice of a result out in the source, or try it
     Patch(Patch),
+    /// Run a program and take its falsely shared data apart, each by the remedy that fits
+    Cure(Cure),
     /// Run a program with an allocator that keeps its objects apart
     Run(Run),
     /// Run a program, and give each thread what it shares falsely for itself while it computes

@@ -43,6 +43,7 @@ fn run(command: &Command) -> Result<u8> {
     | Command::Run(_)
     | Command::Protect(_)
     | Command::Repair(_)
+    | Command::Cure(_)
     | Command::Demo(_) = command
     {
         sunder_observe::proc::is_ours()?;
@@ -57,6 +58,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Run(options) => remedies::run(options),
         Command::Protect(options) => remedies::protect(options),
         Command::Repair(options) => remedies::repair(options),
+        Command::Cure(options) => remedies::cure(options),
         Command::Simulate(options) => replays::simulate(options),
         Command::WhatIf(options) => replays::what_if(options),
         Command::Doctor(options) => doctor::run(options),

@@ -1,7 +1,7 @@
-//! The commands that change how a program runs: `run`, `protect` and `repair`. Each exits with
-//! the program's status, and prints on standard error what it did.
+//! The commands that change how a program runs: `run`, `protect`, `repair` and `cure`. Each exits
+//! with the program's status, and prints on standard error what it did.
 
-use crate::args::{Protect, Repair, Run};
+use crate::args::{Cure, Protect, Repair, Run};
 use crate::confined;
 use crate::destination::{Destination, keep_writable};
 use crate::detect::{exit_code, start_failure};
@@ -83,11 +83,7 @@ pub fn repair(options: &Repair) -> Result<u8> {
         dry_run: options.dry_run,
         from: options.from.clone(),
         chaos: options.chaos,
-        detail: match &options.report {
-            Some(_) => Detail::Report,
-            None if options.quiet => Detail::Nothing,
-            None => Detail::Lines,
-        },
+        detail: detail(report.is_some(), options.quiet),
         observer: options.observer,
         observe: (&options.observe).into(),
         begun: Some(confined::beside_our_own_to_repair),
@@ -101,6 +97,43 @@ pub fn repair(options: &Repair) -> Result<u8> {
     }
     let own = exit_code(done.exit);
     Ok(match &report {
+        Some(file) => with_report(own, file, output::pretty(&done.findings)),
+        None => own,
+    })
+}
+
+/// How much of the result is needed.
+const fn detail(is_written: bool, quiet: bool) -> Detail {
+    match (is_written, quiet) {
+        (true, _) => Detail::Report,
+        (false, true) => Detail::Nothing,
+        (false, false) => Detail::Lines,
+    }
+}
+
+/// `sunder cure`. Returns the exit status.
+///
+/// # Errors
+/// If the plan can't be read or written.
+pub fn cure(options: &Cure) -> Result<u8> {
+    let plan = report(options.save.as_deref())?;
+    let wanted = sunder_cure::Options {
+        program: options.program.clone(),
+        plan: options.plan.clone(),
+        detail: detail(plan.is_some(), options.quiet),
+        observer: options.observer,
+        observe: (&options.observe).into(),
+        begun: Some(confined::beside_our_own_to_repair),
+    };
+    let done = match sunder_cure::run(&wanted) {
+        Ok(done) => done,
+        Err(error) => return Ok(start_failure(&error)),
+    };
+    if !options.quiet {
+        done.lines.iter().for_each(|line| note(line));
+    }
+    let own = exit_code(done.exit);
+    Ok(match &plan {
         Some(file) => with_report(own, file, output::pretty(&done.findings)),
         None => own,
     })

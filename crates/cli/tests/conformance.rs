@@ -206,6 +206,15 @@ fn under_repair() {
     });
 }
 
+#[test]
+fn under_cure() {
+    all_but(&[], Build::Plain, "2", || {
+        let mut command = plain_sunder();
+        command.args(["cure", "--quiet"]);
+        command
+    });
+}
+
 /// Moves pages far more often than any remedy would, whatever the threads do.
 #[test]
 fn under_protection() {

@@ -1,5 +1,5 @@
-//! The arguments of the commands that change how a program runs: `run`, `protect`
-//! and `repair`.
+//! The arguments of the commands that change how a program runs: `run`, `protect`, `repair` and
+//! `cure`.
 
 use super::options::{ObserveOptions, observers};
 use clap::{Args, ValueEnum};
@@ -133,6 +133,45 @@ pub struct Repair {
     /// For tests: move random pages at random moments, by this seed, and put them back
     #[arg(long, value_name = "SEED", conflicts_with = "dry_run")]
     pub chaos: Option<u64>,
+    /// Which observer takes the samples
+    #[arg(long, default_value = "auto", value_parser = observers())]
+    pub observer: ObserverChoice,
+    /// How to observe.
+    #[command(flatten)]
+    pub observe: ObserveOptions,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// `sunder cure`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder cure -- ./server --threads 8
+  sunder cure --save plan.json -- ./bench
+  sunder cure --plan plan.json -- ./bench
+
+Bytes of different threads that share lines are moved to lines of their own, as by
+`sunder repair`. What can't be moved, or gains nothing by it, is isolated while threads
+compute, as by `sunder protect`, if that is safe. With a plan from an earlier run nothing
+is tried that did not help then. The program's exit status, signals and standard streams
+are its own; what was done is told on standard error.")]
+pub struct Cure {
+    /// Take the objects of this plan apart as soon as threads contend for them, by the remedies
+    /// that it names
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Write the result, with what was done, to this file as JSON: the plan for the next run
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// Say nothing on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
     /// Which observer takes the samples
     #[arg(long, default_value = "auto", value_parser = observers())]
     pub observer: ObserverChoice,

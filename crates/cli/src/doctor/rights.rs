@@ -30,7 +30,7 @@ pub fn part(text: &mut String, found: &Capabilities, confines: (bool, bool)) {
         "to read their files",
     );
     row(
-        "detect, trace, run, protect, repair",
+        "detect, trace, run, protect, repair, cure",
         "those of the program, which they start",
     );
     let needed = to_attach(found.perf_event_paranoid, found.ptrace_scope);

@@ -82,6 +82,7 @@ fn only_one_thread_takes_stops() {
         &["protect"][..],
         &["protect", "--eager"],
         &["repair"],
+        &["cure"],
         &["detect"],
         &["detect", "--observer", "isolate"],
     ] {
@@ -118,6 +119,7 @@ fn a_stop_at_the_end_of_a_program_stops_nobody() {
         &["run"][..],
         &["protect", "--quiet"],
         &["repair", "--quiet"],
+        &["cure", "--quiet"],
         &["detect", "--quiet"],
     ] {
         for time in 0..TIMES {

@@ -46,12 +46,13 @@ fn data_lie_where_they_lie_natively() {
     };
     let native = String::from_utf8(native.stdout).expect("text");
     assert!(native.lines().count() > 160, "{native}");
-    let modes: [&[&str]; 5] = [
+    let modes: [&[&str]; 6] = [
         &["detect", "-q"],
         &["detect", "-q", "--observer", "timer"],
         &["detect", "-q", "--observer", "isolate"],
         &["protect"],
         &["repair"],
+        &["cure"],
     ];
     for mode in modes {
         let mut under = Command::new(sunder().get_program());

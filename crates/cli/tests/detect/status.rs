@@ -98,6 +98,7 @@ fn a_report_that_cannot_be_written_is_told_before_the_program_runs() {
         ["detect", "-o", nowhere],
         ["repair", "--report", nowhere],
         ["protect", "--report", nowhere],
+        ["cure", "--save", nowhere],
     ] {
         sunder()
             .args(command)
@@ -131,7 +132,7 @@ fn what_failed_with_us_is_not_told_in_the_place_of_the_programs_status() {
 #[test]
 fn the_processes_of_another_namespace_are_not_taken_for_ours() {
     // `/proc` still shows the outer namespace, where other processes have these numbers.
-    for command in ["detect", "repair", "protect", "run"] {
+    for command in ["detect", "repair", "protect", "cure", "run"] {
         let output = std::process::Command::new("unshare")
             .args(["--user", "--map-root-user", "--pid", "--fork", "--"])
             .args([env!("CARGO_BIN_EXE_sunder"), command, "--", "echo", "ran"])

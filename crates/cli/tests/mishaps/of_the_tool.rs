@@ -85,6 +85,11 @@ fn of_repair() {
 }
 
 #[test]
+fn of_cure() {
+    tried("cure");
+}
+
+#[test]
 fn of_attach() {
     tried("attach");
 }

@@ -19,6 +19,32 @@ pub struct Repair {
     pub refused: Vec<Unrepaired>,
 }
 
+/// What `sunder cure` did beside moving bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Cure {
+    /// The objects of which threads got private copies while they computed, in order of time.
+    pub isolated: Vec<IsolatedObject>,
+}
+
+/// An object of which threads got private copies.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct IsolatedObject {
+    /// Its name.
+    pub object: String,
+    /// Its first byte, in hexadecimal.
+    #[serde(with = "crate::address::known")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub address: Address,
+    /// Its size in bytes; of two objects that share a line, of both together.
+    pub bytes: u64,
+    /// When it was isolated, in seconds from the start.
+    pub at_seconds: f64,
+    /// The share of its threads' time that the sharing cost at most by then, in percent.
+    pub cost_percent: f64,
+}
+
 /// Pages whose falsely shared bytes got lines of their own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]

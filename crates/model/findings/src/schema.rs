@@ -4,7 +4,7 @@
 
 use crate::language::Language;
 use crate::limit::Limit;
-use crate::repair::Repair;
+use crate::repair::{Cure, Repair};
 use crate::sharing::Sharing;
 use crate::simulation::{
     LatentOn, OnPages, OnSmallerLines, Predicted, Simulated, Simulation, SiteMisses, WhatIf,
@@ -63,6 +63,9 @@ pub struct Findings {
     /// For a program that was repaired while it ran, what was done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<Repair>,
+    /// For a program that `sunder cure` ran, what it did beside moving bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cure: Option<Cure>,
 }
 
 impl Default for Findings {
@@ -81,6 +84,7 @@ impl Default for Findings {
             simulation: None,
             what_if: None,
             repair: None,
+            cure: None,
         }
     }
 }

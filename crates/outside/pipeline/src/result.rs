@@ -57,6 +57,7 @@ impl Building {
                 simulation: None,
                 what_if: None,
                 repair: None,
+                cure: None,
             },
             weak: 0,
             time: BlindTime::default(),

@@ -55,6 +55,8 @@ struct Refused {
 pub struct Chooser {
     /// Refuse objects of which two threads used the same byte, even if only to set it up.
     strict: bool,
+    /// Where lines must lie to be looked at; everywhere if this is `None`.
+    pub only: Option<Vec<Span>>,
     subjects: Vec<Subject>,
     refused: HashMap<u64, Refused>,
     /// Since when there are lines to be isolated.
@@ -87,8 +89,13 @@ impl Chooser {
         unwatched: bool,
     ) {
         let verdicts = process.judge.verdicts();
+        let is_wanted = |line: Address| {
+            let on = |span: &Span| span.overlaps(Span::new(line, LINE));
+            self.only.as_ref().is_none_or(|only| only.iter().any(on))
+        };
         let settled = |v: &&Verdict| {
             v.owner.is_none()
+                && is_wanted(v.line)
                 && v.cost_share >= WORTH_ISOLATING
                 && now.since(v.last) < RECENT
                 && (v.confirmed || unwatched && v.confidence() >= Confidence::Sampled)
@@ -138,6 +145,11 @@ impl Chooser {
     /// Whether an object is isolated or about to be.
     pub const fn is_busy(&self) -> bool {
         !self.subjects.is_empty() || self.pending.is_some()
+    }
+
+    /// Whether an object was chosen and still exists.
+    pub const fn has_chosen(&self) -> bool {
+        !self.subjects.is_empty()
     }
 
     fn is_decided(&self, verdict: &Verdict, now: Time) -> bool {

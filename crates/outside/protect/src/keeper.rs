@@ -253,7 +253,8 @@ impl Keeper {
     /// The program's wait status if it has ended; reaps it then.
     pub fn exit(&mut self) -> Option<i32> {
         if self.exit.is_none() {
-            self.exit = sunder_stop::sweep(self.process);
+            // Another remedy may have learned of the end before.
+            self.exit = sunder_stop::exit(ProcessId(self.process.unsigned_abs()));
         }
         self.exit
     }

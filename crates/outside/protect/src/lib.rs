@@ -26,6 +26,7 @@ mod shared;
 mod target;
 mod threads;
 
+pub use live::Protector;
 pub use options::Options;
 pub use outcome::Outcome;
 

@@ -1,6 +1,6 @@
 //! `sunder protect` without a saved result: the program is observed as by `detect`, and objects
-//! that are seen falsely shared are isolated while it runs. Called by [`crate::run`]. It joins two
-//! loops: the observer waits, and the keeper has its turn after each wait.
+//! that are seen falsely shared are isolated while it runs. Called by [`crate::run`], and by
+//! `sunder cure` beside another remedy. It joins two loops: the observer waits, and the keeper has its turn after each wait.
 
 use super::choose::Chooser;
 use super::keeper::Keeper;
@@ -14,7 +14,8 @@ use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use sunder_access::ProcessId;
+use sunder_access::{Address, ProcessId, Span};
+use sunder_findings::IsolatedObject;
 use sunder_guests::MemoryFile;
 use sunder_live::{Live, LiveRemedy, Loaded, run_observed};
 use sunder_observe::launch::Child;
@@ -29,31 +30,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// # Errors
 /// If the program can't be started or a file can't be made.
 pub fn run(options: &Options, targets: Targets) -> Result<Outcome> {
-    let mut protector = Protector {
-        library: MemoryFile::isolate().context("cannot make the library available")?,
-        shared: Some(Rc::new(Shared::new()?)),
-        options,
-        targets,
-        changes: None,
-        keeper: None,
-        programs: 0,
-        collector: None,
-        chooser: Chooser::new(options.strict),
-        next_look: Duration::ZERO,
-    };
+    let mut protector = Protector::with_targets(options, targets)?;
     let done = run_observed(&options.observation(), &mut protector);
     drop(protector.collector.take());
     let done = done?;
-    let (exit, others) = (done.exit(), done.left_children_out());
-    let (left_out, isolated) = (&protector.chooser.left_out, &protector.chooser.isolated);
-    Ok(match &protector.keeper {
-        Some(keeper) => outcome(keeper, left_out, Some(isolated), Some(others), exit),
-        None => Outcome::nothing(exit),
-    })
+    Ok(protector.outcome(done.exit(), done.left_children_out()))
 }
 
-/// Isolates objects that are seen falsely shared.
-struct Protector<'a> {
+/// Isolates objects of a running program that are seen falsely shared.
+pub struct Protector<'a> {
     options: &'a Options,
     library: MemoryFile,
     targets: Targets,
@@ -67,6 +52,62 @@ struct Protector<'a> {
     collector: Option<Collector>,
     chooser: Chooser,
     next_look: Duration,
+}
+
+impl<'a> Protector<'a> {
+    /// For a program that is about to be started.
+    ///
+    /// # Errors
+    /// If the kernel gives us no memory.
+    pub fn new(options: &'a Options) -> Result<Self> {
+        Self::with_targets(options, Targets::default())
+    }
+
+    fn with_targets(options: &'a Options, targets: Targets) -> Result<Self> {
+        Ok(Self {
+            library: MemoryFile::isolate().context("cannot make the library available")?,
+            shared: Some(Rc::new(Shared::new()?)),
+            options,
+            targets,
+            changes: None,
+            keeper: None,
+            programs: 0,
+            collector: None,
+            chooser: Chooser::new(options.strict),
+            next_look: Duration::ZERO,
+        })
+    }
+
+    /// From now on only objects on lines in these bytes are chosen.
+    pub fn choose_only(&mut self, among: Vec<Span>) {
+        self.chooser.only = Some(among);
+    }
+
+    /// The objects that were isolated so far.
+    pub fn isolated(&self) -> impl Iterator<Item = IsolatedObject> {
+        self.chooser.isolated.iter().map(|one| IsolatedObject {
+            object: one.name.clone(),
+            address: Address(one.address),
+            bytes: one.bytes,
+            at_seconds: one.at_seconds,
+            cost_percent: one.cost_percent,
+        })
+    }
+
+    /// Whether objects are isolated, or are about to be.
+    pub fn is_isolating(&self) -> bool {
+        self.chooser.has_chosen() && self.keeper.as_ref().is_some_and(Keeper::is_open)
+    }
+
+    /// What was isolated in the program, which has ended. `others` says whether it started
+    /// processes that were not observed.
+    pub fn outcome(&self, exit: ExitStatus, others: bool) -> Outcome {
+        let (left_out, isolated) = (&self.chooser.left_out, &self.chooser.isolated);
+        match &self.keeper {
+            Some(keeper) => outcome(keeper, left_out, Some(isolated), Some(others), exit),
+            None => Outcome::nothing(exit),
+        }
+    }
 }
 
 impl LiveRemedy for Protector<'_> {
@@ -96,7 +137,9 @@ impl LiveRemedy for Protector<'_> {
         if self.programs != keeper.programs {
             self.programs = keeper.programs;
             self.changes = None;
+            let only = self.chooser.only.take();
             self.chooser = Chooser::new(self.options.strict);
+            self.chooser.only = only;
         }
         if !keeper.is_open() {
             return;
@@ -117,7 +160,12 @@ impl LiveRemedy for Protector<'_> {
             return;
         }
         keeper.expect_work();
-        if elapsed < self.next_look {
+        let may_choose = self
+            .chooser
+            .only
+            .as_ref()
+            .is_none_or(|only| !only.is_empty());
+        if !may_choose || elapsed < self.next_look {
             return;
         }
         self.next_look = elapsed + LOOK_EVERY;
@@ -131,6 +179,10 @@ impl LiveRemedy for Protector<'_> {
     fn patience(&self) -> Option<Duration> {
         let keeper = self.keeper.as_ref()?;
         (self.chooser.is_busy() || self.targets.has_globals()).then(|| keeper.look())
+    }
+
+    fn ended(&mut self, _live: &mut Live) {
+        drop(self.collector.take());
     }
 
     fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {

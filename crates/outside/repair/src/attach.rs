@@ -136,7 +136,7 @@ fn farewell(process: ProcessId, left: &Left) -> Option<String> {
 
 impl Repairer {
     /// Takes the library out, if it was put in.
-    fn leave(&mut self) -> Option<Left> {
+    pub(crate) fn leave(&mut self) -> Option<Left> {
         match std::mem::replace(&mut self.entry, Entry::Never) {
             Entry::Inside(inside) => {
                 let left = inside.take_out(&self.file);

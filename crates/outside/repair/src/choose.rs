@@ -9,7 +9,7 @@ use super::mark::Mark;
 use super::movable::can_be_moved;
 use super::pattern::{Apart, Objects, seen, take_apart};
 use super::proposal::{Layout, Proposal};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use sunder_access::{Address, PAGE, Time};
 use sunder_findings::Unrepaired;
@@ -36,6 +36,8 @@ pub struct Chooser {
     pending: Option<Pending>,
     /// The objects of a saved result.
     pub known: Known,
+    /// Objects that are not to be moved, by name, and why.
+    pub not: BTreeMap<String, String>,
     objects: Objects,
     /// Pages whose bytes were put back.
     put_back: Vec<PutBack>,
@@ -158,11 +160,21 @@ impl Chooser {
         }
         match proposal {
             Ok(proposal) => {
+                if !self.not.is_empty() {
+                    // Objects are recognised by names, which need the present mappings.
+                    let mappings = process.mappings().clone();
+                    process.names.set_mappings(mappings);
+                }
+                let object = object_name(process, first);
+                if let Some(reason) = self.not.get(&object) {
+                    return Look::Leave(Unrepaired {
+                        reason: reason.clone(),
+                        object,
+                        address: Some(Address(line)),
+                    });
+                }
                 self.tried.push(proposal.layout());
-                Look::Move(Proposal {
-                    object: object_name(process, first),
-                    ..proposal
-                })
+                Look::Move(Proposal { object, ..proposal })
             }
             Err(reason) => Look::Leave(Unrepaired {
                 object: object_name(process, first),

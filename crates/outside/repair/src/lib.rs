@@ -30,12 +30,11 @@ mod serve;
 mod soundness;
 mod tell;
 
-pub use repairer::Detail;
+pub use repairer::{Detail, Repairer};
 
 use anyhow::{Context, Result};
 use attach::entry::Entry;
 use known::Known;
-use repairer::Repairer;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -75,49 +74,97 @@ pub struct Outcome {
     pub lines: Vec<String>,
 }
 
+impl Options {
+    /// How the program is observed.
+    fn observation(&self) -> Observation {
+        Observation {
+            program: self.program.clone(),
+            observer: self.observer,
+            options: self.observe,
+            follow_children: false,
+            threshold: None,
+            begun: self.begun,
+        }
+    }
+}
+
 /// Runs a program and repairs it, to its end.
 ///
 /// # Errors
 /// If Sunder itself failed before the program could run.
 pub fn run(options: &Options) -> Result<Outcome> {
-    // The program is as confined as we are now, and the caller may confine us further.
-    attach::remember_own_confinement()?;
-    let entry = if options.dry_run {
-        Entry::Never
-    } else {
-        Entry::of_a_child()?
-    };
-    let mut repairer = Repairer::new(entry, options.chaos)?;
-    repairer.dry_run = options.dry_run;
-    repairer.detail = options.detail;
-    if let Some(file) = &options.from {
-        let saved =
-            Findings::open(file).with_context(|| format!("cannot read {}", file.display()))?;
-        repairer.chooser.known = Known::of(&saved);
-    }
-    let what = Observation {
-        program: options.program.clone(),
-        observer: options.observer,
-        options: options.observe,
-        follow_children: false,
-        threshold: None,
-        begun: options.begun,
-    };
-    let (mut findings, exit) = observe_with(&what, &mut repairer)?;
-    let wanted = options.detail == Detail::Report;
-    let mut names = wanted.then(|| {
-        let files = Arc::clone(&repairer.files);
-        tell::code_names(files, repairer.mappings.clone())
-    });
-    let mut repair = repairer.finish(&mut |at| names.as_mut().and_then(|name| name(at)));
-    tell::name(&mut repair, &findings);
-    let mut limits = findings.limits.iter();
-    let others = limits.any(|limit| matches!(limit, Limit::ProcessesLeftOut));
-    let lines = tell::tell(&repair, others);
-    findings.repair = Some(repair);
+    let mut repairer = Repairer::of_a_child(options)?;
+    let (mut findings, exit) = observe_with(&options.observation(), &mut repairer)?;
+    let lines = repairer.tell(&mut findings);
     Ok(Outcome {
         exit,
         findings,
         lines,
     })
+}
+
+impl Repairer {
+    /// The repairer of a program that is about to be started.
+    ///
+    /// # Errors
+    /// If a saved result can't be read, or the kernel gives us no memory.
+    pub fn of_a_child(options: &Options) -> Result<Self> {
+        // The program is as confined as we are now, and the caller may confine us further.
+        attach::remember_own_confinement()?;
+        let entry = if options.dry_run {
+            Entry::Never
+        } else {
+            Entry::of_a_child()?
+        };
+        let mut repairer = Self::new(entry, options.chaos)?;
+        repairer.dry_run = options.dry_run;
+        repairer.detail = options.detail;
+        if let Some(file) = &options.from {
+            let saved =
+                Findings::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+            repairer.chooser.known = Known::of(&saved);
+        }
+        Ok(repairer)
+    }
+
+    /// Moves the objects of the result of an earlier run as soon as threads contend for them, but
+    /// not those that were `isolated` then.
+    pub fn follow(&mut self, saved: &Findings, isolated: &[String]) {
+        let is_isolated = |name: &str| isolated.iter().any(|one| one == name);
+        let mut moved = saved.clone();
+        moved
+            .findings
+            .retain(|finding| !is_isolated(finding.object.short_name()));
+        self.chooser.known = Known::of(&moved);
+        let why = "the plan says to isolate it";
+        self.chooser.not = isolated
+            .iter()
+            .map(|o| (o.clone(), why.to_owned()))
+            .collect();
+    }
+
+    /// Takes everything of ours out of the program, if anything is in it, and moves nothing any
+    /// more. To be called while no bytes are away.
+    pub fn retire(&mut self) {
+        self.retired = true;
+        // What can't be taken out stays without effect.
+        let _ = self.leave();
+    }
+
+    /// Adds to the result of a program that has ended what was repaired in it, and says it in lines
+    /// for people.
+    pub fn tell(mut self, findings: &mut Findings) -> Vec<String> {
+        let wanted = self.detail == Detail::Report;
+        let mut names = wanted.then(|| {
+            let files = Arc::clone(&self.files);
+            tell::code_names(files, self.mappings.clone())
+        });
+        let mut repair = self.finish(&mut |at| names.as_mut().and_then(|name| name(at)));
+        tell::name(&mut repair, findings);
+        let mut limits = findings.limits.iter();
+        let others = limits.any(|limit| matches!(limit, Limit::ProcessesLeftOut));
+        let lines = tell::tell(&repair, others);
+        findings.repair = Some(repair);
+        lines
+    }
 }

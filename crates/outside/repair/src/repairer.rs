@@ -21,7 +21,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
-use sunder_access::{Address, CodeAddress, Mappings, ProcessId, Span, Time};
+use sunder_access::{Address, CodeAddress, LINE, Mappings, ProcessId, Span, Time};
 use sunder_findings::{Repair, Unrepaired};
 use sunder_hooking::Calls;
 use sunder_live::{Live, LiveRemedy, Loaded};
@@ -30,7 +30,7 @@ use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::launch::Child;
 use sunder_observe::{monotonic_now, proc};
 use sunder_pipeline::Wanted;
-use sunder_wire::remap::{AREAS, Area, NO_HOOKS, NOT_LOADED, READY};
+use sunder_wire::remap::{ACTIVE, AREAS, Area, NO_HOOKS, NOT_LOADED, READY, ROLLING_BACK};
 
 /// Pause between two looks at the lines.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -82,6 +82,8 @@ pub struct Repairer {
     /// Threads of the program were stopped. `ptrace` reports the program's end too, so it must be
     /// asked of `sunder_stop`.
     stops: bool,
+    /// Nothing is moved any more, as another remedy acts on the program.
+    pub retired: bool,
     /// How much of the result is wanted.
     pub detail: Detail,
 }
@@ -140,6 +142,9 @@ impl LiveRemedy for Repairer {
             // A thread that did not stop in time is let go on as soon as it has stopped. An end of
             // the program that is learned of meanwhile is remembered by `sunder_stop`.
             let _ = sunder_stop::exit(self.process);
+        }
+        if self.retired {
+            return;
         }
         self.request_moves();
         self.note_code_at_start();
@@ -220,6 +225,7 @@ impl Repairer {
             entry,
             server: None,
             stops: false,
+            retired: false,
             detail: Detail::Report,
             process: ProcessId(0),
             files: Arc::new(ForeignFiles::ours()),
@@ -236,6 +242,31 @@ impl Repairer {
             hindrance: None,
             began: false,
         })
+    }
+
+    /// Whether bytes of the program are at another place, or on the way there or back.
+    pub fn is_moving(&self) -> bool {
+        self.attempts.iter().any(|attempt| {
+            let area = attempt.area.map(|n| self.area(n));
+            area.is_some_and(|area| {
+                let state = area.state.load(Acquire);
+                is_on_its_way(area) || matches!(state, ACTIVE | ROLLING_BACK)
+            })
+        })
+    }
+
+    /// The bytes that cost enough and could not be moved, or did not stay; all bytes if nothing can
+    /// be moved in this program.
+    pub fn failed(&self) -> Vec<Span> {
+        if self.hindrance.is_some() {
+            return vec![Span::new(Address(0), u64::MAX)];
+        }
+        let refused = self.refused.iter().filter_map(|one| one.address);
+        let refused = refused.map(|at| Span::new(at, LINE));
+        let back = |attempt: &&Attempt| attempt.stays.iter().any(|stay| stay.back.is_some());
+        let back = self.attempts.iter().filter(back).map(Attempt::pages);
+        let back = back.map(|(page, len)| Span::new(Address(page), len));
+        refused.chain(back).collect()
     }
 
     /// Starts answering the program's threads.

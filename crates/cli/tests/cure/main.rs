@@ -1,0 +1,167 @@
+//! `sunder cure`: the remedy that fits is found, and output, status and streams are those of the
+//! program alone.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Output};
+use sunder_findings::Findings;
+use sunder_workloads::{Table, Variant, Workload, default_out_dir};
+use support::{limited, plain_sunder, targets};
+
+/// How many runs of a program may pass in which nothing was chosen, before the test is skipped: on
+/// a busy machine its threads may share a processor.
+const MOST_RUNS: usize = 5;
+
+/// A workload of either table.
+fn workload(name: &str) -> Workload {
+    let mut table = Table::load().expect("the table is well-formed");
+    let pairs = Table::load_pairs().expect("the table of pairs is well-formed");
+    table.workloads.extend(pairs.workloads);
+    let mut all = table.workloads.into_iter();
+    all.find(|w| w.name == name).expect("it is in a table")
+}
+
+/// The falsely sharing variant and its arguments, which make it run `times` as long as in the table.
+fn longer(workload: &Workload, times: u64) -> (String, Vec<String>) {
+    let program = workload
+        .build(Variant::Shared, &default_out_dir())
+        .expect("it compiles");
+    let mut arguments = workload.arguments();
+    let size = &mut arguments[1];
+    let longer = times * size.parse::<u64>().expect("a number");
+    *size = longer.to_string();
+    let program = program.to_str().expect("our own path").to_owned();
+    (program, arguments.to_vec())
+}
+
+/// Runs the program with these options, and looks at output and status.
+fn cured(options: &[&str], save: &Path, program: &str, arguments: &[String]) -> (Findings, String) {
+    let native = limited::output(Command::new(program).args(arguments));
+    let mut command = plain_sunder();
+    command.arg("cure").args(options).arg("--save").arg(save);
+    command.arg("--").arg(program).args(arguments);
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = limited::output(&command);
+    let said = String::from_utf8_lossy(&stderr).into_owned();
+    assert_eq!(status, native.status, "{said}");
+    assert_eq!(stdout, native.stdout, "{said}");
+    let findings = Findings::open(save).expect("the result was written");
+    (findings, said)
+}
+
+/// The objects that were isolated.
+fn isolated(findings: &Findings) -> Vec<&str> {
+    let cure = findings.cure.as_ref().expect("a result of `cure`");
+    cure.isolated
+        .iter()
+        .map(|one| one.object.as_str())
+        .collect()
+}
+
+/// Atomic numbers can't be isolated, and are moved.
+#[test]
+fn atomic_data_are_moved() {
+    let _alone = targets::alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let save = folder.path().join("plan.json");
+    let (program, arguments) = longer(&workload("atomic_counters"), 4);
+    for _ in 0..MOST_RUNS {
+        let (findings, said) = cured(&[], &save, &program, &arguments);
+        assert!(isolated(&findings).is_empty(), "{said}");
+        let repair = findings.repair.as_ref().expect("a result of `cure`");
+        if repair.moved.iter().any(|moved| moved.object == "counters") {
+            assert!(said.contains("moved 2 groups of `counters`"), "{said}");
+            return;
+        }
+        assert!(said.contains("cure") || said.contains("alone"), "{said}");
+    }
+    println!("SKIP: the threads did not run side by side in {MOST_RUNS} runs");
+}
+
+/// Each execution of an interpreter's instruction goes to another place, so that copies of its code
+/// do not help. It is moved first and isolated then. The plan spares it the first.
+#[test]
+fn what_cannot_stay_moved_is_isolated_and_the_plan_remembers() {
+    let _alone = targets::alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let save = folder.path().join("plan.json");
+    let (program, arguments) = longer(&workload("bytecode"), 4);
+    let first = (0..MOST_RUNS)
+        .map(|_| cured(&[], &save, &program, &arguments))
+        .find(|(findings, _)| !isolated(findings).is_empty());
+    let Some((findings, said)) = first else {
+        println!("SKIP: nothing was isolated in {MOST_RUNS} runs");
+        return;
+    };
+    assert_eq!(isolated(&findings), ["machines"], "{said}");
+    assert!(said.contains("isolated `machines`"), "{said}");
+    let plan = folder.path().join("followed.json");
+    std::fs::copy(&save, &plan).expect("a copy");
+    let options = ["--plan", plan.to_str().expect("our own path")];
+    for _ in 0..MOST_RUNS {
+        let (findings, said) = cured(&options, &save, &program, &arguments);
+        let repair = findings.repair.as_ref().expect("a result of `cure`");
+        assert!(repair.moved.is_empty(), "{said}");
+        if !isolated(&findings).is_empty() {
+            assert!(said.contains("the plan says to isolate it"), "{said}");
+            return;
+        }
+    }
+    println!("SKIP: with the plan nothing was isolated in {MOST_RUNS} runs");
+}
+
+#[test]
+fn every_workload_has_its_output() {
+    let _alone = targets::alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let save = folder.path().join("result.json");
+    let table = Table::load().expect("the table is well-formed");
+    let only = std::env::var("SUNDER_WORKLOAD").unwrap_or_default();
+    let mut wrong = Vec::new();
+    for workload in table.workloads.iter().filter(|w| w.name.contains(&only)) {
+        let (program, arguments) = longer(workload, 1);
+        let native = limited::output(Command::new(&program).args(&arguments));
+        let mut command = plain_sunder();
+        command.args(["cure", "--save"]).arg(&save).arg("--");
+        let cured = limited::output(command.arg(&program).args(&arguments));
+        let said = String::from_utf8_lossy(&cured.stderr);
+        println!("{}: {}", workload.name, said.trim());
+        let same = !workload.deterministic || cured.stdout == native.stdout;
+        if !same || cured.status != native.status {
+            wrong.push(format!("{} ({:?}): {said}", workload.name, cured.status));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "not as without us: {wrong:#?}; rerun one with SUNDER_WORKLOAD=name cargo test -p \
+         sunder-cli --test cure"
+    );
+}
+
+#[test]
+fn streams_and_status_are_the_programs() {
+    let mut command = plain_sunder();
+    command.args(["cure", "--", "sh", "-c", "echo out; echo err >&2; exit 9"]);
+    let output = limited::output(&command);
+    assert_eq!(output.status.code(), Some(9));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "out\n");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.starts_with("err\n"), "{said}");
+    assert!(said.contains("nothing to cure: "), "{said}");
+}
+
+#[test]
+fn a_plan_that_is_none_is_told_before_the_program_runs() {
+    let mut command = plain_sunder();
+    command.args(["cure", "--plan", "/dev/null", "--", "echo", "ran"]);
+    let output = limited::output(&command);
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("/dev/null"), "{said}");
+}

@@ -1,0 +1,99 @@
+//! Both remedies at one running program, of which at most one acts at any time. Driven by the loop
+//! of `live`. It must not look at the program itself.
+
+use crate::tell;
+use anyhow::Result;
+use std::process::ExitStatus;
+use std::time::Duration;
+use sunder_access::ProcessId;
+use sunder_findings::{Cure, Findings, Limit};
+use sunder_live::{Live, LiveRemedy, Loaded};
+use sunder_observe::ObserveError;
+use sunder_observe::launch::Child;
+use sunder_pipeline::Wanted;
+use sunder_protect::Protector;
+use sunder_repair::Repairer;
+
+/// Moves bytes, and isolates what can't be moved.
+pub struct Both<'a> {
+    mover: Repairer,
+    isolator: Protector<'a>,
+}
+
+impl<'a> Both<'a> {
+    /// For a program that is about to be started.
+    ///
+    /// # Errors
+    /// If the kernel gives us no memory.
+    pub fn new(mover: Repairer, isolate: &'a sunder_protect::Options) -> Result<Self> {
+        Ok(Self {
+            mover,
+            isolator: Protector::new(isolate)?,
+        })
+    }
+
+    /// Adds to the result of the program, which has ended with `exit`, what was done, and says it
+    /// in lines for people.
+    pub fn tell(self, findings: &mut Findings, exit: ExitStatus) -> Vec<String> {
+        let mut limits = findings.limits.iter();
+        let others = limits.any(|limit| matches!(limit, Limit::ProcessesLeftOut));
+        let isolated: Vec<_> = self.isolator.isolated().collect();
+        let outcome = self.isolator.outcome(exit, others);
+        let moved = self.mover.tell(findings);
+        let lines = tell::lines(moved, &isolated, outcome.line);
+        findings.cure = Some(Cure { isolated });
+        lines
+    }
+}
+
+impl LiveRemedy for Both<'_> {
+    fn load(&self) -> Option<Loaded> {
+        self.isolator.load()
+    }
+
+    fn waits_for_samples(&self) -> bool {
+        self.mover.waits_for_samples() || self.isolator.waits_for_samples()
+    }
+
+    fn can_follow(&self) -> bool {
+        self.mover.can_follow() && self.isolator.can_follow()
+    }
+
+    fn wanted(&self) -> Wanted {
+        self.mover.wanted()
+    }
+
+    fn begins(&mut self, process: ProcessId) -> Result<()> {
+        self.mover.begins(process)?;
+        self.isolator.begins(process)
+    }
+
+    fn step(&mut self, live: &mut Live) {
+        self.mover.step(live);
+        // Bytes at another place, and code that was copied for them, can't be isolated.
+        let among = if self.mover.is_moving() {
+            Vec::new()
+        } else {
+            self.mover.failed()
+        };
+        self.isolator.choose_only(among);
+        self.isolator.step(live);
+        if self.isolator.is_isolating() && !self.mover.retired {
+            self.mover.retire();
+        }
+    }
+
+    fn ended(&mut self, live: &mut Live) {
+        self.mover.ended(live);
+        self.isolator.ended(live);
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        let both = [self.mover.patience(), self.isolator.patience()];
+        both.into_iter().flatten().min()
+    }
+
+    fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {
+        self.isolator.collect(child)
+    }
+}

@@ -1,0 +1,101 @@
+//! Takes falsely shared data of a program apart while it runs, by the remedy that fits: bytes are
+//! moved (`sunder-repair`), or threads are isolated (`sunder-protect`). A user need not know which.
+//! Moving comes first, as it works for atomic data too and costs nothing once it is done. What
+//! can't be moved, or did not gain anything at its new place, is isolated, if that is safe. At any
+//! time at most one of the two acts on the program. What was chosen can be saved and followed in
+//! the next run ([`Options::plan`]). See `docs/design/cure.md`.
+//!
+//! Used by the program `sunder`. It must not print or exit, and must not decide whether a remedy is
+//! safe: each remedy does that for itself.
+
+mod both;
+mod tell;
+
+use anyhow::{Context, Result};
+use both::Both;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use sunder_findings::{Cure, Findings};
+use sunder_live::{Begun, Observation, ObserveOptions, ObserverChoice, observe_with, program};
+use sunder_repair::{Detail, Repairer};
+use sunder_stop::may_trace;
+
+/// What to cure, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The program and its arguments.
+    pub program: Vec<OsString>,
+    /// The result of an earlier run of the same program under [`run`]: its objects are taken apart
+    /// as soon as threads contend for them, by the remedies that were chosen then.
+    pub plan: Option<PathBuf>,
+    /// How much of the result is wanted: finding names takes time after the program's end.
+    pub detail: Detail,
+    /// Which observer takes the samples.
+    pub observer: ObserverChoice,
+    /// How it takes them.
+    pub observe: ObserveOptions,
+    /// As [`sunder_live::Observation::begun`].
+    pub begun: Option<Begun>,
+}
+
+/// How the program ended, and what was done.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub exit: ExitStatus,
+    /// The result; its `repair` and `cure` say what was done. It is a plan for the next run.
+    pub findings: Findings,
+    /// What was done, as lines for people.
+    pub lines: Vec<String>,
+}
+
+/// Runs a program and takes its falsely shared data apart, to its end.
+///
+/// # Errors
+/// If the plan can't be read, or Sunder itself failed before the program could run.
+pub fn run(options: &Options) -> Result<Outcome> {
+    let (name, _) = options
+        .program
+        .split_first()
+        .context("no program was given")?;
+    let mut mover = Repairer::of_a_child(&sunder_repair::Options {
+        detail: options.detail,
+        ..sunder_repair::Options::default()
+    })?;
+    if let Some(file) = &options.plan {
+        let saved =
+            Findings::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let isolated = saved.cure.iter().flat_map(|cure| &cure.isolated);
+        let isolated: Vec<String> = isolated.map(|one| one.object.clone()).collect();
+        mover.follow(&saved, &isolated);
+    }
+    let what = Observation {
+        program: options.program.clone(),
+        observer: options.observer,
+        options: options.observe,
+        follow_children: false,
+        threshold: None,
+        begun: options.begun,
+    };
+    // Isolating needs a library from the start and `ptrace`.
+    if !may_trace() || program::cannot_be_loaded(name).is_some() {
+        let (mut findings, exit) = observe_with(&what, &mut mover)?;
+        let lines = mover.tell(&mut findings);
+        findings.cure = Some(Cure::default());
+        return Ok(Outcome {
+            exit,
+            findings,
+            lines: tell::only_moved(lines),
+        });
+    }
+    let protect = sunder_protect::Options::default();
+    let mut both = Both::new(mover, &protect)?;
+    let (mut findings, exit) = observe_with(&what, &mut both)?;
+    let lines = both.tell(&mut findings, exit);
+    Ok(Outcome {
+        exit,
+        findings,
+        lines,
+    })
+}
