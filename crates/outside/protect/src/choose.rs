@@ -18,9 +18,10 @@ use sunder_pipeline::Process;
 use sunder_pipeline::show_sharing;
 use sunder_pipeline::{Part, name_line, show_object};
 use sunder_plan::cannot_be_isolated;
-use sunder_sharing::{Confidence, Sharing, Verdict};
+use sunder_sharing::{Confidence, PageRuns, Sharing, Verdict};
 
-/// A line that costs a smaller share of its threads' time is not worth stopping the program for.
+/// Lines that together cost a smaller share of their threads' time are not worth stopping the program
+/// for.
 const WORTH_ISOLATING: f64 = 0.04;
 /// A line that was not touched for this long is no longer contended.
 const RECENT: Duration = Duration::from_millis(200);
@@ -89,6 +90,7 @@ impl Chooser {
         unwatched: bool,
     ) {
         let verdicts = process.judge.verdicts();
+        let runs = PageRuns::of(verdicts.iter(), LARGEST);
         let is_wanted = |line: Address| {
             let on = |span: &Span| span.overlaps(Span::new(line, LINE));
             self.only.as_ref().is_none_or(|only| only.iter().any(on))
@@ -96,8 +98,8 @@ impl Chooser {
         let settled = |v: &&Verdict| {
             v.owner.is_none()
                 && is_wanted(v.line)
-                && v.cost_share >= WORTH_ISOLATING
-                && now.since(v.last) < RECENT
+                && runs.cost(v) >= WORTH_ISOLATING
+                && now.since(runs.last(v)) < RECENT
                 && (v.confirmed || unwatched && v.confidence() >= Confidence::Sampled)
         };
         let fresh: Vec<&Verdict> = verdicts
@@ -135,7 +137,7 @@ impl Chooser {
                     address: spans.first().map_or(0, |s| s.start.0),
                     bytes: spans.iter().map(|s| s.len).sum(),
                     at_seconds: seconds,
-                    cost_percent: verdict.cost_share * 100.0,
+                    cost_percent: runs.cost(verdict).min(1.0) * 100.0,
                 }),
                 Err(why) => self.refuse(verdict, now, format!("`{name}`: {why}")),
             }

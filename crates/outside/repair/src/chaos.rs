@@ -38,7 +38,7 @@ impl Chaos {
     /// A random page of the program, divided into random groups.
     pub fn propose(
         &mut self,
-        process: &Process,
+        process: &mut Process,
         mappings: &Mappings,
         threads: Vec<ThreadId>,
     ) -> Option<Proposal> {

@@ -16,7 +16,7 @@ use sunder_findings::Unrepaired;
 use sunder_gain::gauge::Bytes;
 use sunder_pipeline::Process;
 use sunder_pipeline::{name_line, show_object};
-use sunder_sharing::{Confidence, Verdict};
+use sunder_sharing::{Confidence, PageRuns, Verdict};
 use sunder_wire::remap::MOST_MOVED;
 
 /// The least cost, as a share of the threads' time, that is worth the faults of a move.
@@ -69,6 +69,15 @@ struct Pending {
     layout: (Layout, Time),
 }
 
+/// What is to be done about the first of the gathered lines.
+struct Planned<'a> {
+    proposal: &'a Result<Proposal, String>,
+    /// Whether the lines around it cost enough.
+    worth: bool,
+    /// Whether the layout comes from a saved result.
+    is_known: bool,
+}
+
 /// What a look leads to.
 pub enum Look {
     /// Nothing is to be done.
@@ -114,10 +123,11 @@ impl Chooser {
     ) -> Look {
         self.give_up_old(now);
         let verdicts = process.judge.verdicts();
+        let runs = PageRuns::of(verdicts.iter(), MOST_MOVED);
         let rests = |line: u64| self.put_back.iter().any(|b| b.holds(line) && now < b.next);
         let open = |v: &&Verdict| {
             v.owner.is_none()
-                && now.since(v.last) < RECENT
+                && now.since(runs.last(v)) < RECENT
                 && !self.done.contains(&(v.line.0 & !(PAGE - 1)))
                 && !rests(v.line.0)
         };
@@ -126,9 +136,10 @@ impl Chooser {
             v.confirmed
                 || unwatched && v.confidence() >= Confidence::Sampled
                 || recognised.contains_key(&v.line.0)
+                || runs.speak_for(v.line) && can_come_apart(v)
         };
         let settled: Vec<&Verdict> = verdicts.iter().filter(open).filter(settled).collect();
-        let dear = |v: &&&Verdict| false_cost(v) >= WORTH_MOVING;
+        let dear = |v: &&&Verdict| runs.false_cost(v) >= WORTH_MOVING;
         let saved = |v: &&&Verdict| recognised.contains_key(&v.line.0);
         let first = settled.iter().filter(saved).find(dear);
         let first = first.or_else(|| settled.iter().find(dear));
@@ -141,10 +152,14 @@ impl Chooser {
             return Look::Nothing;
         };
         let saved = recognised.get(&first.line.0).copied();
-        let worth = false_cost(first) >= WORTH_MOVING;
-        let proposal = self.plan(process, first, &settled, saved);
-        let is_known = saved.is_some();
-        if let Some(look) = self.wait(first, &settled, &proposal, now, measured, is_known) {
+        let worth = runs.false_cost(first) >= WORTH_MOVING;
+        let proposal = self.plan(process, first, &settled, saved, &runs);
+        let planned = Planned {
+            proposal: &proposal,
+            worth,
+            is_known: saved.is_some(),
+        };
+        if let Some(look) = self.wait(first, &settled, &planned, now, measured) {
             return look;
         }
         let line = first.line.0;
@@ -184,22 +199,25 @@ impl Chooser {
         }
     }
 
-    /// The look's outcome as long as the planned move must wait; `None` if it may begin. `is_known`
-    /// says that the layout comes from a saved result.
+    /// The look's outcome as long as the planned move must wait; `None` if it may begin.
     fn wait(
         &mut self,
         first: &Verdict,
         settled: &[&Verdict],
-        planned: &Result<Proposal, String>,
+        planned: &Planned<'_>,
         now: Time,
         measured: bool,
-        is_known: bool,
     ) -> Option<Look> {
-        let layout = planned.as_ref().map(Proposal::layout).unwrap_or_default();
+        let Planned {
+            proposal,
+            worth,
+            is_known,
+        } = *planned;
+        let layout = proposal.as_ref().map(Proposal::layout).unwrap_or_default();
         let back = self.put_back.iter_mut().filter(|b| b.holds(first.line.0));
         let back: Vec<&mut PutBack> = back.collect();
         let enough = if back.is_empty() { STEADY } else { STEADIER };
-        if self.tried.contains(&layout) || !back.is_empty() && planned.is_err() {
+        if self.tried.contains(&layout) || !back.is_empty() && proposal.is_err() {
             for one in back {
                 one.next = now.after(RETHINK_EVERY);
             }
@@ -215,7 +233,6 @@ impl Chooser {
             pending.layout = (layout, now);
         }
         let waited = now.since(pending.since);
-        let worth = false_cost(first) >= WORTH_MOVING;
         // A layout from a saved result needs no more lines.
         let gathered = is_known || waited >= GATHERING;
         let steady = now.since(pending.layout.1) >= enough || waited >= LONGEST;
@@ -276,6 +293,7 @@ impl Chooser {
         first: &Verdict,
         settled: &[&Verdict],
         saved: Option<(usize, u64)>,
+        runs: &PageRuns,
     ) -> Result<Proposal, String> {
         let of_object = saved.and_then(|object| pages_of(self.known.span(object)?));
         let pages = of_object.unwrap_or_else(|| around(first.line.0, settled.iter().copied()));
@@ -286,7 +304,7 @@ impl Chooser {
         let mut plan = |uses: Option<&[_]>| {
             let apart = take_apart(process, &mut self.objects, settled, pages, uses, &self.done);
             let apart = apart.map_err(|why| why.why().to_owned());
-            propose(process, first, pages, apart)
+            propose(process, first, pages, apart, runs)
         };
         let by_result = uses.and_then(|uses| plan(Some(&uses)).ok());
         by_result.map_or_else(|| plan(None), Ok)
@@ -339,15 +357,17 @@ fn object_name(process: &mut Process, verdict: &Verdict) -> String {
 }
 
 fn propose(
-    process: &Process,
+    process: &mut Process,
     first: &Verdict,
     (page, len): (u64, u64),
     apart: Result<Apart, String>,
+    runs: &PageRuns,
 ) -> Result<Proposal, String> {
     if !can_come_apart(first) {
         return Err("its threads share the very bytes".into());
     }
-    can_be_moved(process, process.mappings(), page, len)?;
+    let mappings = process.mappings().clone();
+    can_be_moved(process, &mappings, page, len)?;
     let Apart {
         page,
         len,
@@ -355,7 +375,8 @@ fn propose(
     } = apart?;
     // The judge saw the order of accesses, but treats each variable separately; a group holds
     // several variables.
-    let worth = first.cost_share * first.false_share.min(grouping.apart);
+    let falsely = runs.false_cost(first);
+    let worth = falsely.min(runs.cost(first) * grouping.apart);
     if worth < WORTH_MOVING {
         return Err(format!(
             "its threads share most of the bytes truly: the rest costs up to {:.0} % of their time",
@@ -367,7 +388,7 @@ fn propose(
         len,
         groups: grouping.groups,
         object: String::new(),
-        cost_share: first.cost_share,
+        cost_share: runs.cost(first).min(1.0),
         threads: first.threads.iter().map(|t| t.thread).collect(),
         code: first.sites.first().map_or(0, |s| s.instruction.0),
     })

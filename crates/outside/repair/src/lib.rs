@@ -10,6 +10,7 @@
 pub mod attach;
 mod attempt;
 mod before;
+mod busy;
 mod chaos;
 mod choose;
 mod code;

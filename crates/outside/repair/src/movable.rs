@@ -9,12 +9,15 @@ use sunder_pipeline::Process;
 /// # Errors
 /// Says why not.
 pub fn can_be_moved(
-    process: &Process,
+    process: &mut Process,
     mappings: &Mappings,
     page: u64,
     len: u64,
 ) -> Result<(), String> {
-    fits(mappings, page, len)?;
+    let fit = fits(mappings, page, len)?;
+    if fit == Fit::BehindLibrary && is_of_a_file(process, mappings, page, len) {
+        return Err(LIBRARYS.into());
+    }
     let mapping = mappings.at(Address(page));
     if mapping.is_some_and(|m| process.makes_stacks_in(m)) {
         // A fault on the stack that its thread uses at that moment would end the program.
@@ -23,8 +26,27 @@ pub fn can_be_moved(
     no_thread_lives_on(process, page, len)
 }
 
+/// A library can be unmapped without the C library's knowledge.
+const LIBRARYS: &str = "it belongs to a library";
+
+/// Where pages of plain data lie.
+#[derive(Debug, PartialEq, Eq)]
+enum Fit {
+    /// In memory of the program.
+    Programs,
+    /// In nameless memory right behind a library, whose zero-initialised data they may be.
+    BehindLibrary,
+}
+
+/// Whether the pages are data of a file, by the sizes of its segments; also if that can't be told.
+fn is_of_a_file(process: &mut Process, mappings: &Mappings, page: u64, len: u64) -> bool {
+    process.names.set_mappings(mappings.clone());
+    process.names.is_of_a_file(Address(page)) != Some(false)
+        || process.names.is_of_a_file(Address(page + len - 1)) != Some(false)
+}
+
 /// The pages must be private data of the program, readable and writable, in one mapping.
-fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<(), String> {
+fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<Fit, String> {
     let mapping = mappings.at(Address(page));
     let mapping = mapping.ok_or("its mapping is not known")?;
     let program = mappings
@@ -50,7 +72,7 @@ fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<(), String> {
             let mut start = mapping.span.start.0;
             while let Some(previous) = before(start) {
                 if previous.is_file() && previous.path != program {
-                    return Err("it belongs to a library".into());
+                    return Ok(Fit::BehindLibrary);
                 }
                 if previous.is_file() || !previous.path.is_empty() {
                     break;
@@ -59,10 +81,9 @@ fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<(), String> {
             }
         }
         path if path == program => {}
-        // A library can be unmapped without the C library's knowledge.
-        _ => return Err("it belongs to a library".into()),
+        _ => return Err(LIBRARYS.into()),
     }
-    Ok(())
+    Ok(Fit::Programs)
 }
 
 /// No thread may have its stack or its thread-local variables on the pages: they are used while all
@@ -109,20 +130,42 @@ mod tests {
         let mappings: Mappings = [heap, elsewhere, own].into_iter().collect();
         let mut process = Process::recorded(ProcessId(1), sunder_sharing::Config::default());
         process.stops_to_move = true;
-        let moved = |process: &Process, page| can_be_moved(process, &mappings, page, PAGE);
+        let moved = |process: &mut Process, page| can_be_moved(process, &mappings, page, PAGE);
         process.threads.sampled(ThreadId(1), 0x7ffd_0001_0000);
         assert_eq!(
-            moved(&process, HERE),
+            moved(&mut process, HERE),
             Ok(()),
             "the first thread's own is another"
         );
         process.threads.sampled(ThreadId(1), HERE + 0x8_0ff8);
         process.threads.sampled(ThreadId(1), 0x7ffd_0001_0000);
         assert!(
-            moved(&process, HERE).is_err(),
+            moved(&mut process, HERE).is_err(),
             "also when it is back on its own"
         );
-        assert!(moved(&process, HERE + 0xf_f000).is_err());
-        assert_eq!(moved(&process, HERE + 0x20_0000), Ok(()));
+        assert!(moved(&mut process, HERE + 0xf_f000).is_err());
+        assert_eq!(moved(&mut process, HERE + 0x20_0000), Ok(()));
+    }
+
+    /// The kernel likes to put what a program maps right behind a library.
+    #[test]
+    fn nameless_memory_behind_a_library_is_the_programs_beyond_the_librarys_own_data() {
+        let own = ProcessId(std::process::id());
+        let own = sunder_observe::proc::mappings(own).expect("our own mappings");
+        let of_libc = |m: &&sunder_access::Mapping| m.path.ends_with("/libc.so.6");
+        let libc: Vec<_> = own.iter().filter(of_libc).cloned().collect();
+        let Some(end) = libc.iter().map(|m| m.span.end().0).max() else {
+            println!("SKIP: this test is linked statically");
+            return;
+        };
+        let program = own.iter().find(|m| m.is_file()).cloned();
+        let behind = writable(end, end + (1 << 20), "");
+        let mappings: Mappings = program.into_iter().chain(libc).chain([behind]).collect();
+        let mut process = Process::recorded(ProcessId(1), sunder_sharing::Config::default());
+        process.stops_to_move = true;
+        let last = end + (1 << 20) - PAGE;
+        assert_eq!(can_be_moved(&mut process, &mappings, last, PAGE), Ok(()));
+        let library = Err(LIBRARYS.to_owned());
+        assert_eq!(can_be_moved(&mut process, &mappings, end, PAGE), library);
     }
 }

@@ -98,10 +98,11 @@ pub fn take_apart(
     let beside = beside(process, &objects);
     let wide = around(&first.groups, &objects, &beside, (page, len));
     let mut new = (0..wide.1 / PAGE).map(|n| wide.0 + n * PAGE);
-    let grown = wide != (page, len)
-        && uses.is_none()
-        && !new.any(|page| taken.contains(&page))
-        && can_be_moved(process, process.mappings(), wide.0, wide.1).is_ok();
+    let grown =
+        wide != (page, len) && uses.is_none() && !new.any(|page| taken.contains(&page)) && {
+            let mappings = process.mappings().clone();
+            can_be_moved(process, &mappings, wide.0, wide.1).is_ok()
+        };
     let (page, len) = if grown { wide } else { (page, len) };
     let mut all = match uses {
         Some(uses) => uses.to_vec(),

@@ -2,12 +2,14 @@
 //! find the bytes. Runs on a thread of its own, which does nothing else, since the program's
 //! threads wait for the answer. Started by `repairer`.
 
+use super::busy::Busy;
 use super::code::TargetCode;
 use super::control::ControlFile;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 use sunder_access::{Address, CodeAddress, Mappings, ProcessId};
 use sunder_findings::RewrittenCode;
 use sunder_plan::remap::Group;
@@ -42,6 +44,7 @@ struct MovedArea {
     met: HashMap<(u32, u64), u32>,
     code: BTreeMap<u64, RewrittenCode>,
     refusal: Option<String>,
+    busy: Busy,
 }
 
 /// How many copies of single instructions a thread gets that only uses bytes beside the groups, as
@@ -60,6 +63,8 @@ const LONGEST_CALLED: usize = 2048;
 
 /// Why no copy is made for an area.
 const NO_ROOM: &str = "there is no room for more copies of code";
+/// The same.
+const TOO_LONG: &str = "its threads waited for copies of code most of the time";
 
 struct State {
     code: TargetCode,
@@ -115,6 +120,7 @@ impl Server {
             met: HashMap::new(),
             code: BTreeMap::new(),
             refusal: None,
+            busy: Busy::default(),
         };
         self.shared.lock().areas.insert(number, area);
     }
@@ -158,7 +164,11 @@ impl Shared {
             let mut answered = false;
             for request in &control.requests {
                 if let Some(asked) = request.question() {
-                    let answer = self.answer(request, asked).unwrap_or(0);
+                    let begun = Instant::now();
+                    let mut answer = self.answer(request, asked).unwrap_or(0);
+                    if self.keeps_threads(request, begun) {
+                        answer = 0;
+                    }
                     // The thread may have given up.
                     let _ = request.answer(asked, answer);
                     wake(&request.state);
@@ -169,6 +179,21 @@ impl Shared {
                 wait(&control.bell, rung);
             }
         }
+    }
+
+    /// Whether answers like this one, which took from `begun` to now, keep the program's threads from
+    /// getting on.
+    fn keeps_threads(&self, request: &sunder_wire::remap::Request, begun: Instant) -> bool {
+        let number = request.area.load(Ordering::Relaxed) as usize;
+        let mut state = self.lock();
+        let Some(area) = state.areas.get_mut(&number) else {
+            return false;
+        };
+        let keeps = area.busy.took(begun, Instant::now());
+        if keeps {
+            area.refusal = Some(TOO_LONG.into());
+        }
+        keeps
     }
 
     /// The address at which the thread goes on; `None` if it can't.
@@ -559,6 +584,7 @@ mod tests {
             met: HashMap::new(),
             code: BTreeMap::new(),
             refusal: None,
+            busy: Busy::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::stream::*;
 use sunder_access::{Access, Address, Kind, Provenance, ThreadId, Time};
 use sunder_sharing::{
-    Burst, CONFIRMING_CHANGES, Confidence, Config, Judge, Sharing, jointly_confirmed,
+    Burst, CONFIRMING_CHANGES, Confidence, Config, Judge, PageRuns, Sharing, jointly_confirmed,
 };
 
 use Kind::{Atomic, Read, Update, Write};
@@ -212,6 +212,43 @@ fn a_burst_on_a_truly_shared_line_confirms_no_false_sharing_of_another() {
     );
     assert!(!jointly_confirmed(verdicts.iter(), Sharing::Mixed));
     assert!(jointly_confirmed(verdicts.iter(), Sharing::True));
+}
+
+/// Two threads on words of their own of 40 lines on one page, and of one line elsewhere.
+#[test]
+fn bursts_on_two_lines_speak_for_the_others_on_their_pages() {
+    const FAR: u64 = LINE + (1 << 20);
+    let line = |n: u64| LINE + 64 * n;
+    let model = |thread: u32| {
+        let own = 8 * u64::from(thread);
+        let mut uses: Vec<_> = (0..40)
+            .map(|n| ((line(n) + own, 8, Update), 0.02))
+            .collect();
+        uses.push(((FAR + own, 8, Update), 0.2));
+        Model::new(thread, &uses)
+    };
+    let mut judge = judged(&[model(1), model(2)], 10 * SECOND);
+    let mut confirm = |at: u64| {
+        let own = |i: u32| (1 + i % 2, (at + 8 * u64::from(1 + i % 2), 8, Update));
+        let hits: Vec<_> = (0..20).map(own).collect();
+        burst(&mut judge, 10 * SECOND, &[at + 8, at + 16], &hits);
+        let verdicts = judge.verdicts();
+        let runs = PageRuns::of(verdicts.iter(), 64 << 10);
+        let of = |base: u64| {
+            let one = verdicts.iter().find(|v| v.line == Address(base));
+            let one = one.expect("it is contended");
+            (one.cost_share, runs.false_cost(one))
+        };
+        let near = (0..40).map(|n| of(line(n)).0).sum::<f64>();
+        (near, of(line(0)), of(FAR))
+    };
+    // One confirmed line speaks for itself.
+    let (_, (own, together), _) = confirm(line(3));
+    assert!(together < 3.0 * own, "{own} {together}");
+    let (near, (_, together), (far, alone)) = confirm(line(7));
+    assert_near(together, near, 1e-9);
+    assert!(together > 0.5, "{together} of the time that they took, 0.8");
+    assert_near(alone, far, 1e-9);
 }
 
 #[test]

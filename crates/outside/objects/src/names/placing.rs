@@ -36,6 +36,22 @@ impl Names {
         image.holds(link).then_some(Placed { module, link, bias })
     }
 
+    /// Whether the memory at an address is an ELF file's own, its zero-initialised data included;
+    /// `None` if the file before it can't be read.
+    pub fn is_of_a_file(&mut self, address: Address) -> Option<bool> {
+        let mapping = self.mappings.at(address)?.clone();
+        if is_backed(&mapping) {
+            return Some(true);
+        }
+        let Some(backing) = self.file_before(&mapping) else {
+            return Some(false);
+        };
+        let module = self.module(&backing)?;
+        let bias = self.bias(module, &backing)?;
+        let link = LinkAddress(address.0.wrapping_sub(bias));
+        Some(self.modules.get(module)?.image.holds(link))
+    }
+
     /// Runtime address minus link address, for the file of `mapping`.
     pub(super) fn bias(&self, module: usize, mapping: &Mapping) -> Option<u64> {
         let image = &self.modules.get(module)?.image;

@@ -1,0 +1,62 @@
+//! Whether a program's threads wait for copies of code for most of the time. Each answer takes some
+//! milliseconds, so code that asks again and again, always with other registers, stands still more
+//! than it runs, and clocks of CPU time do not show it. Called by `serve`. Pure.
+
+use std::time::{Duration, Instant};
+
+/// The time over which the share is taken. Right after a move all code asks once, for up to a tenth
+/// of a second or two.
+const WINDOW: Duration = Duration::from_millis(400);
+
+/// The largest share of the time that answers may take.
+const MOST: f64 = 0.5;
+
+/// How long answers took lately.
+#[derive(Debug, Default)]
+pub struct Busy {
+    since: Option<Instant>,
+    spent: Duration,
+}
+
+impl Busy {
+    /// An answer took from `begun` to `now`. Returns whether answers took too much of the time since
+    /// the window began.
+    pub fn took(&mut self, begun: Instant, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(begun);
+        self.spent += now.saturating_duration_since(begun);
+        let length = now.saturating_duration_since(since);
+        if length < WINDOW {
+            return false;
+        }
+        let too_much = self.spent > length.mul_f64(MOST);
+        *self = Self::default();
+        too_much
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers of 5 ms, one every `every` ms for `ms` ms. Whether they were too much.
+    fn asked(busy: &mut Busy, from: Instant, every: u64, ms: u64) -> bool {
+        (0..ms / every).any(|n| {
+            let begun = from + Duration::from_millis(n * every);
+            busy.took(begun, begun + Duration::from_millis(5))
+        })
+    }
+
+    #[test]
+    fn questions_that_never_end_are_too_much_and_those_at_the_beginning_are_not() {
+        let start = Instant::now();
+        assert!(asked(&mut Busy::default(), start, 6, 1000));
+        assert!(!asked(&mut Busy::default(), start, 20, 5000));
+        let mut busy = Busy::default();
+        assert!(!asked(&mut busy, start, 5, 150), "the first 150 ms");
+        let later = start + Duration::from_secs(2);
+        assert!(
+            !asked(&mut busy, later, 50, 2000),
+            "now and then afterwards"
+        );
+    }
+}
