@@ -6,7 +6,7 @@
 //! machine, with or without hardware counters. The answer is a [`Findings`]: which data share a
 //! line, who touches them, what that costs at most, and what to change. Results are saved, read,
 //! compared ([`diff`]) and rendered ([`render`]). Remedies take the data apart while a program runs
-//! ([`Protect`], [`Repair`], [`Place`]); a recorded trace says beforehand what a change would save
+//! ([`Cure`], [`Protect`], [`Repair`], [`Place`]); a recorded trace says beforehand what a change would save
 //! ([`Record`], [`Simulate`], [`WhatIf`]). The libraries that go into observed programs are
 //! carried within this one; nothing else needs to be installed.
 //!
@@ -69,7 +69,7 @@ mod traces;
 pub use error::Error;
 pub use here::observe;
 pub use observe::{Attach, Detect, Detected, Observer};
-pub use remedies::{Place, Placement, Protect, Protected, Repair, Repaired};
+pub use remedies::{Cure, Cured, Place, Placement, Protect, Protected, Repair, Repaired};
 pub use results::{Comparison, diff, import, open, save};
 pub use sunder_findings::{self as findings, Finding, Findings};
 pub use traces::{Order, Record, Recorded, Simulate, Via, WhatIf};

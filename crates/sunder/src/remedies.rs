@@ -134,6 +134,66 @@ impl Repair {
     }
 }
 
+/// Runs a command and takes falsely shared data apart while it runs, each object by the remedy that
+/// fits: moved as by [`Repair`], or isolated as by [`Protect`].
+///
+/// ```no_run
+/// let first = sunder::Cure::new("./bench").run()?;
+/// sunder::save(&first.findings, "plan.json")?;
+/// let next = sunder::Cure::new("./bench").with_plan("plan.json").run()?;
+/// # Ok::<(), sunder::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cure(sunder_cure::Options);
+
+/// A command that was cured.
+#[derive(Clone, Debug)]
+pub struct Cured {
+    /// How it ended.
+    pub exit: ExitStatus,
+    /// What was found, with what was done in its `repair` and `cure`. Saved, it is a plan.
+    pub findings: Findings,
+    /// What was done, a sentence each.
+    pub lines: Vec<String>,
+}
+
+impl Cure {
+    /// A program, looked for in `PATH` if its name has no slash.
+    pub fn new(program: impl Into<OsString>) -> Self {
+        Self(sunder_cure::Options {
+            program: vec![program.into()],
+            ..sunder_cure::Options::default()
+        })
+    }
+
+    /// More arguments of the program.
+    #[must_use]
+    pub fn args<A: Into<OsString>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.0.program.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Follows the plan of an earlier run: nothing is tried that did not help then.
+    #[must_use]
+    pub fn with_plan(mut self, file: impl Into<PathBuf>) -> Self {
+        self.0.plan = Some(file.into());
+        self
+    }
+
+    /// Runs the command to its end.
+    ///
+    /// # Errors
+    /// If it can't be executed, or the plan can't be read.
+    pub fn run(&self) -> Result<Cured> {
+        let done = sunder_cure::run(&self.0)?;
+        Ok(Cured {
+            exit: done.exit,
+            findings: done.findings,
+            lines: done.lines,
+        })
+    }
+}
+
 /// Runs a command with our allocator in place of its own, which keeps objects apart.
 ///
 /// ```no_run
