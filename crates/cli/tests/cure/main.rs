@@ -156,6 +156,21 @@ fn streams_and_status_are_the_programs() {
 }
 
 #[test]
+fn a_static_program_runs_natively_and_it_is_said() {
+    let Some(program) = support::c_program("static", &["-static"]) else {
+        return;
+    };
+    let mut command = plain_sunder();
+    command.args(["cure", "--"]).arg(&program);
+    let output = limited::output(&command);
+    let native = limited::output(&Command::new(&program));
+    assert_eq!(output.status, native.status);
+    assert_eq!(output.stdout, native.stdout);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("the program ran natively: "), "{said}");
+}
+
+#[test]
 fn a_plan_that_is_none_is_told_before_the_program_runs() {
     let mut command = plain_sunder();
     command.args(["cure", "--plan", "/dev/null", "--", "echo", "ran"]);

@@ -74,19 +74,23 @@ pub fn run(options: &Options) -> Result<Outcome> {
         program: options.program.clone(),
         observer: options.observer,
         options: options.observe,
-        follow_children: false,
-        threshold: None,
         begun: options.begun,
+        ..Observation::default()
     };
     // Isolating needs a library from the start and `ptrace`.
-    if !may_trace() || program::cannot_be_loaded(name).is_some() {
+    let unloadable = program::cannot_be_loaded(name);
+    if !may_trace() || unloadable.is_some() {
         let (mut findings, exit) = observe_with(&what, &mut mover)?;
-        let lines = mover.tell(&mut findings);
+        let moved = mover.tell(&mut findings);
         findings.cure = Some(Cure::default());
+        let lines = match unloadable {
+            Some(why) => vec![format!("the program ran natively: {why}")],
+            None => tell::only_moved(moved),
+        };
         return Ok(Outcome {
             exit,
             findings,
-            lines: tell::only_moved(lines),
+            lines,
         });
     }
     let protect = sunder_protect::Options::default();

@@ -82,9 +82,8 @@ impl Options {
             program: self.program.clone(),
             observer: self.observer,
             options: self.observe,
-            follow_children: false,
-            threshold: None,
             begun: self.begun,
+            ..Observation::default()
         }
     }
 }
