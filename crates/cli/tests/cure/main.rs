@@ -10,10 +10,6 @@ use sunder_findings::Findings;
 use sunder_workloads::{Table, Variant, Workload, default_out_dir};
 use support::{limited, plain_sunder, targets};
 
-/// How many runs of a program may pass in which nothing was chosen, before the test is skipped: on
-/// a busy machine its threads may share a processor.
-const MOST_RUNS: usize = 5;
-
 /// A workload of either table.
 fn workload(name: &str) -> Workload {
     let mut table = Table::load().expect("the table is well-formed");
@@ -50,7 +46,7 @@ fn cured(options: &[&str], save: &Path, program: &str, arguments: &[String]) -> 
     let said = String::from_utf8_lossy(&stderr).into_owned();
     assert_eq!(status, native.status, "{said}");
     assert_eq!(stdout, native.stdout, "{said}");
-    let findings = Findings::open(save).expect("the result was written");
+    let findings = targets::open(save).expect("the result was written");
     (findings, said)
 }
 
@@ -66,53 +62,54 @@ fn isolated(findings: &Findings) -> Vec<&str> {
 /// Atomic numbers can't be isolated, and are moved.
 #[test]
 fn atomic_data_are_moved() {
-    let _alone = targets::alone();
     let folder = tempfile::tempdir().expect("a folder");
     let save = folder.path().join("plan.json");
     let (program, arguments) = longer(&workload("atomic_counters"), 4);
-    for _ in 0..MOST_RUNS {
+    targets::side_by_side("atomic counters", || {
         let (findings, said) = cured(&[], &save, &program, &arguments);
         assert!(isolated(&findings).is_empty(), "{said}");
         let repair = findings.repair.as_ref().expect("a result of `cure`");
-        if repair.moved.iter().any(|moved| moved.object == "counters") {
-            assert!(said.contains("moved 2 groups of `counters`"), "{said}");
-            return;
+        if !repair.moved.iter().any(|moved| moved.object == "counters") {
+            return Err(format!("nothing was moved: {said}"));
         }
-        assert!(said.contains("cure") || said.contains("alone"), "{said}");
-    }
-    println!("SKIP: the threads did not run side by side in {MOST_RUNS} runs");
+        assert!(said.contains("moved 2 groups of `counters`"), "{said}");
+        Ok(())
+    });
 }
 
 /// Each execution of an interpreter's instruction goes to another place, so that copies of its code
 /// do not help. It is moved first and isolated then. The plan spares it the first.
 #[test]
 fn what_cannot_stay_moved_is_isolated_and_the_plan_remembers() {
-    let _alone = targets::alone();
     let folder = tempfile::tempdir().expect("a folder");
-    let save = folder.path().join("plan.json");
+    let plan = folder.path().join("plan.json");
+    let followed = folder.path().join("followed.json");
     let (program, arguments) = longer(&workload("bytecode"), 4);
-    let first = (0..MOST_RUNS)
-        .map(|_| cured(&[], &save, &program, &arguments))
-        .find(|(findings, _)| !isolated(findings).is_empty());
-    let Some((findings, said)) = first else {
-        println!("SKIP: nothing was isolated in {MOST_RUNS} runs");
+    let mut is_planned = false;
+    targets::side_by_side("an interpreter", || {
+        let (findings, said) = cured(&[], &plan, &program, &arguments);
+        if isolated(&findings).is_empty() {
+            return Err(format!("nothing was isolated: {said}"));
+        }
+        assert_eq!(isolated(&findings), ["machines"], "{said}");
+        assert!(said.contains("isolated `machines`"), "{said}");
+        is_planned = true;
+        Ok(())
+    });
+    if !is_planned {
         return;
-    };
-    assert_eq!(isolated(&findings), ["machines"], "{said}");
-    assert!(said.contains("isolated `machines`"), "{said}");
-    let plan = folder.path().join("followed.json");
-    std::fs::copy(&save, &plan).expect("a copy");
+    }
     let options = ["--plan", plan.to_str().expect("our own path")];
-    for _ in 0..MOST_RUNS {
-        let (findings, said) = cured(&options, &save, &program, &arguments);
+    targets::side_by_side("an interpreter with a plan", || {
+        let (findings, said) = cured(&options, &followed, &program, &arguments);
         let repair = findings.repair.as_ref().expect("a result of `cure`");
         assert!(repair.moved.is_empty(), "{said}");
-        if !isolated(&findings).is_empty() {
-            assert!(said.contains("the plan says to isolate it"), "{said}");
-            return;
+        if isolated(&findings).is_empty() {
+            return Err(format!("nothing was isolated: {said}"));
         }
-    }
-    println!("SKIP: with the plan nothing was isolated in {MOST_RUNS} runs");
+        assert!(said.contains("the plan says to isolate it"), "{said}");
+        Ok(())
+    });
 }
 
 #[test]

@@ -6,7 +6,8 @@ use crate::false_share::Sharing;
 use crate::verdict::Verdict;
 use sunder_access::{Address, PAGE, Time};
 
-/// From this many confirmed lines on, the samples on the other lines of a run are believed, too.
+/// From this many confirmed lines on, the samples on the other lines of a run are believed, too: one
+/// line may be that of a small object which the others have nothing to do with.
 const SPEAK_FOR_OTHERS: u32 = 2;
 
 /// Runs of neighbouring pages, in ascending order.
