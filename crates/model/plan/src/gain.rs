@@ -14,7 +14,7 @@ use sunder_findings::{Finding, GainPercent, Sharing};
 pub struct ThreadGain {
     /// All CPU time of the thread.
     pub cpu_ns: f64,
-    /// The part of it in which the thread contended for a line.
+    /// The part of it in which the thread contended for a line, and a rival ran beside it.
     pub contended_ns: f64,
     /// Each comparison's speed beside the rivals as a share of the speed without them; empty if
     /// the thread was not compared.

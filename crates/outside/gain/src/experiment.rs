@@ -5,7 +5,7 @@ use crate::clocks::Clocks;
 use crate::gauge::Bytes;
 use crate::slice::{Compared, Reading, compare};
 use anyhow::Result;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -119,6 +119,12 @@ pub struct Experiment {
     pub(crate) refused: Option<String>,
     /// Comparisons that could not be made at the moment.
     pub(crate) missed: usize,
+    /// Comparisons that were not made because the thread's rivals did not run beside it.
+    pub(crate) unopposed: usize,
+    /// The threads with which each one was seen to contend.
+    rivals: BTreeMap<ThreadId, BTreeSet<ThreadId>>,
+    /// The share of each thread's time in which one of these ran beside it.
+    pub(crate) opposed: BTreeMap<ThreadId, f64>,
     /// Whether threads were left alone because too many contend with them.
     pub(crate) too_many: bool,
     /// Threads of the program were stopped. `ptrace` reports the program's end too, so it must be
@@ -163,6 +169,7 @@ impl LiveRemedy for Experiment {
             sure && v.cost_share >= LEAST_COST && v.sharing != Sharing::True
         });
         self.clocks.look(&times, &verdicts, now);
+        self.note_rivals(&verdicts);
         let pause = match self.comparisons() {
             ..FEWEST => SHORT_PAUSE,
             _ => PAUSE,
@@ -190,7 +197,13 @@ impl LiveRemedy for Experiment {
         }
         self.stops = true;
         let own = own_bytes(&all, subject);
-        let compares = self.compared.entry(subject).or_default();
+        // What shows the progress of one thread mostly shows that of others.
+        let mut others = self.compared.values();
+        let reading = others.find(|c| !c.ratios.is_empty()).map(|c| c.reading);
+        let compares = self.compared.entry(subject).or_insert_with(|| Comparisons {
+            reading: reading.unwrap_or_default(),
+            ..Comparisons::default()
+        });
         let (compared, held) = compare(process, subject, &rivals, &own, compares.reading);
         for rival in rivals {
             *self.held.entry(rival).or_default() += held;
@@ -203,6 +216,7 @@ impl LiveRemedy for Experiment {
                     compares.reading = self.effort.next(compares.reading, compares.vain);
                 }
             }
+            Compared::Unopposed => self.unopposed += 1,
             Compared::NotNow => self.missed += 1,
             Compared::Refused(why) => self.refused = Some(why),
         }
@@ -212,6 +226,10 @@ impl LiveRemedy for Experiment {
         if let Some(process) = self.process {
             let times = live.session.process(process).judge.thread_time();
             self.clocks.end(&times);
+            for (&thread, rivals) in &self.rivals {
+                let share = live.session.share_beside(thread, rivals.iter().copied());
+                self.opposed.extend(share.map(|share| (thread, share)));
+            }
             if self.stops {
                 sunder_stop::let_go(process);
             }
@@ -244,6 +262,18 @@ impl Experiment {
         Self {
             effort,
             ..Self::default()
+        }
+    }
+
+    fn note_rivals(&mut self, contended: &[Verdict]) {
+        /// Where more contend, there is mostly one of them beside a thread.
+        const MOST: usize = 256;
+        for verdict in contended {
+            let all = || verdict.threads.iter().map(|one| one.thread);
+            for thread in all().take(MOST) {
+                let known = self.rivals.entry(thread).or_default();
+                known.extend(all().filter(|&other| other != thread).take(MOST));
+            }
         }
     }
 
@@ -280,17 +310,15 @@ impl Experiment {
             let (found, vain) = compared(thread);
             found + vain
         };
-        let begun = open
-            .iter()
-            .map(|t| t.0)
-            .max_by_key(|&thread| so_far(thread));
-        match begun {
-            Some(thread) if so_far(thread) < LEAST_COMPARISONS => Some(thread),
-            _ => open
-                .into_iter()
-                .map(|t| t.0)
-                .min_by_key(|&thread| so_far(thread)),
-        }
+        let is_begun = |thread| {
+            let tries = 1..2 * LEAST_COMPARISONS;
+            compared(thread).0 < LEAST_COMPARISONS && tries.contains(&so_far(thread))
+        };
+        let open = || open.iter().map(|t| t.0);
+        let begun = open().filter(|&thread| is_begun(thread));
+        begun
+            .max_by_key(|&thread| so_far(thread))
+            .or_else(|| open().min_by_key(|&thread| so_far(thread)))
     }
 }
 

@@ -55,7 +55,7 @@ impl Experiment {
             let speeds = ratios.into_iter().flatten().map(|ratio| 1.0 / ratio);
             let gain = ThreadGain {
                 cpu_ns: used.cpu_ns as f64,
-                contended_ns: used.contended_ns,
+                contended_ns: used.contended_ns * self.opposed.get(&thread).unwrap_or(&1.0),
                 speeds: speeds.collect(),
             };
             (thread.0, gain)
@@ -77,6 +77,9 @@ impl Experiment {
         }
         if self.too_many {
             return format!("more than {MOST_RIVALS} threads contend with each other");
+        }
+        if self.unopposed > 0 {
+            return "contending threads seldom ran at the same time".into();
         }
         if self.missed > 0 {
             return "its threads could not be stopped when that was tried, or had ended".into();

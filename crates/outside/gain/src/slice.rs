@@ -2,12 +2,12 @@
 //! are stopped. Called by `experiment`. It must let all threads go on before it returns.
 
 use crate::gauge::{Bytes, Gauge, Windows, gain_alone};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use sunder_access::{ProcessId, ThreadId};
-use sunder_observe::PerfRefusal;
-use sunder_observe::proc::waited_for_processor;
+use sunder_access::{ProcessId, ThreadId, Time};
+use sunder_observe::{PerfRefusal, Presence, Turns};
 use sunder_plan::progress::Gain;
 use sunder_stop::{Held, StopError};
 
@@ -77,6 +77,8 @@ pub enum Compared {
     Ratio(f64),
     /// No value of the thread's counts its progress, or it did not run in both halves.
     NoClock,
+    /// Its rivals had no processor while it had one, for most of the time; they were not stopped.
+    Unopposed,
     /// A thread could not be measured or stopped at the moment; it may have ended.
     NotNow,
     /// The kernel does not let us stop threads, or measure them.
@@ -92,73 +94,76 @@ pub fn compare(
     own: &[Bytes],
     reading: Reading,
 ) -> (Compared, Duration) {
-    let without_processor = WithoutProcessor::begin(process, rivals);
-    let beside = match window(process, subject, own, reading, PATIENCE_BESIDE) {
-        Ok(beside) => beside,
+    let (beside, opposed_share) = match beside(process, subject, rivals, own, reading) {
+        Ok(measured) => measured,
         Err(other) => return (other, Duration::ZERO),
     };
-    let unopposed = without_processor.end();
+    if opposed_share < LEAST_OPPOSED {
+        return (Compared::Unopposed, Duration::ZERO);
+    }
     let began = Instant::now();
     match without(process, subject, rivals, own, reading) {
         Ok(alone) => {
             let held = began.elapsed();
             let gain = gain_alone(subject, &beside, &alone);
-            let ratio = |gain: Gain| Compared::Ratio(opposed(gain.ratio, unopposed));
+            let ratio = |gain: Gain| Compared::Ratio(opposed(gain.ratio, opposed_share));
             (gain.map_or(Compared::NoClock, ratio), held)
         }
         Err(other) => (other, began.elapsed()),
     }
 }
 
-/// The ratio that a thread would have if one of its rivals had always run. For a part `unopposed` of
-/// the time beside them none had a processor, mostly because we did, and the thread got on as it
-/// does without them.
-fn opposed(ratio: f64, unopposed: f64) -> f64 {
-    let unopposed = unopposed.clamp(0.0, MOST_UNOPPOSED);
-    let speed = (1.0 / ratio - unopposed) / (1.0 - unopposed);
+/// What `subject` does while its rivals run, and the share of its time in which one of them had a
+/// processor.
+fn beside(
+    process: ProcessId,
+    subject: ThreadId,
+    rivals: &[ThreadId],
+    own: &[Bytes],
+    reading: Reading,
+) -> Result<(Windows, f64), Compared> {
+    let mut all = rivals.to_vec();
+    all.push(subject);
+    let presence = Presence::begin(process, &all).map_err(|refusal| match refusal {
+        PerfRefusal::Other { .. } => Compared::NotNow,
+        _ => Compared::Refused(format!("its threads can't be measured: {refusal}")),
+    })?;
+    let windows = window(process, subject, own, reading, PATIENCE_BESIDE)?;
+    let turns = presence.end().ok_or(Compared::NotNow)?;
+    Ok((windows, share_opposed(&turns, subject)))
+}
+
+/// The share of the subject's time in which another of these threads had a processor, too.
+fn share_opposed(all: &[Turns], subject: ThreadId) -> f64 {
+    let (own, rivals): (Vec<&Turns>, Vec<&Turns>) = all.iter().partition(|t| t.thread == subject);
+    let mut rivals: Vec<&Range<Time>> = rivals.iter().flat_map(|t| &t.turns).collect();
+    rivals.sort_by_key(|turn| turn.start);
+    let (mut ran, mut opposed) = (0, 0);
+    for turn in own.iter().flat_map(|t| &t.turns) {
+        ran += turn.end.nanoseconds_since(turn.start);
+        let mut counted = turn.start;
+        for rival in &rivals {
+            let from = rival.start.max(counted);
+            let until = rival.end.min(turn.end);
+            opposed += until.nanoseconds_since(from);
+            counted = counted.max(until);
+        }
+    }
+    opposed as f64 / (ran.max(1)) as f64
+}
+
+/// The ratio that a thread would have if one of its rivals had always run, where one did so for `share`
+/// of its time: for the rest it got on as it does without them.
+fn opposed(ratio: f64, share: f64) -> f64 {
+    let share = share.clamp(LEAST_OPPOSED, 1.0);
+    let speed = (1.0 / ratio - (1.0 - share)) / share;
     1.0 / speed.max(LEAST_SPEED)
 }
 
-/// With less left to go by, the rest would be a small difference of large numbers.
-const MOST_UNOPPOSED: f64 = 0.5;
+/// With less of the time beside rivals, the speed there would be a small difference of large numbers.
+const LEAST_OPPOSED: f64 = 0.5;
 /// No thread is so slow beside its rivals; a lesser speed is an error of measurement.
 const LEAST_SPEED: f64 = 0.02;
-
-/// How long rivals wait for a processor.
-struct WithoutProcessor<'a> {
-    process: ProcessId,
-    rivals: &'a [ThreadId],
-    before: Vec<Option<Duration>>,
-    since: Instant,
-}
-
-impl<'a> WithoutProcessor<'a> {
-    fn begin(process: ProcessId, rivals: &'a [ThreadId]) -> Self {
-        let waited = rivals.iter().map(|&r| waited_for_processor(process, r));
-        Self {
-            process,
-            rivals,
-            before: waited.collect(),
-            since: Instant::now(),
-        }
-    }
-
-    /// The share of the time since the beginning in which all rivals waited, if they did so
-    /// independently of each other.
-    fn end(self) -> f64 {
-        let time = self.since.elapsed().as_secs_f64();
-        let shares = self
-            .rivals
-            .iter()
-            .zip(&self.before)
-            .map(|(&rival, &before)| {
-                let waited = waited_for_processor(self.process, rival).zip(before);
-                let waited = waited.map_or(Duration::ZERO, |(now, then)| now.saturating_sub(then));
-                (waited.as_secs_f64() / time).min(1.0)
-            });
-        shares.product()
-    }
-}
 
 /// What `subject` does while `rivals` are stopped.
 fn without(
@@ -241,11 +246,32 @@ mod tests {
     #[test]
     fn time_without_an_opponent_is_taken_out() {
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} is not {b}");
-        near(opposed(4.0, 0.0), 4.0);
+        near(opposed(4.0, 1.0), 4.0);
         // A tenth of the time at full speed and the rest at a quarter: 0.1 + 0.9 / 4 = 0.325.
-        near(opposed(1.0 / 0.325, 0.1), 4.0);
+        near(opposed(1.0 / 0.325, 0.9), 4.0);
         // Nothing is left: the thread had no speed beside its rivals.
         near(opposed(10.0, 0.5), 50.0);
-        near(opposed(1.0, 1.0), 1.0);
+        near(opposed(1.0, 0.5), 1.0);
+    }
+
+    #[test]
+    fn a_thread_is_opposed_while_any_rival_has_a_processor() {
+        let of = |thread: u32, turns: &[(u64, u64)]| Turns {
+            thread: ThreadId(thread),
+            turns: turns.iter().map(|t| Time(t.0)..Time(t.1)).collect(),
+        };
+        let share = |rivals: &[Turns]| {
+            let mut all = vec![of(1, &[(0, 10), (20, 40), (90, 100)])];
+            all.extend_from_slice(rivals);
+            share_opposed(&all, ThreadId(1))
+        };
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} is not {b}");
+        near(share(&[]), 0.0);
+        near(share(&[of(2, &[(0, 100)])]), 1.0);
+        // 5 of the first turn, 10 of the second.
+        near(share(&[of(2, &[(5, 15), (25, 35)])]), 15.0 / 40.0);
+        // Two at once count once: 25 to 38, of 40.
+        let two = [of(2, &[(25, 35)]), of(3, &[(30, 38)])];
+        near(share(&two), 13.0 / 40.0);
     }
 }

@@ -18,6 +18,7 @@ pub mod pace;
 pub mod perf;
 mod perf_event;
 pub mod pmu;
+pub mod presence;
 pub mod proc;
 pub mod remote;
 pub mod slots;
@@ -33,6 +34,7 @@ pub use launch::{Child, Launch, Prepared};
 pub use pace::{Pace, PaceSample};
 pub use perf::{FrequencyPlan, PerfRefusal, PerfSampler, Wait};
 pub use pmu::PmuSampler;
+pub use presence::{Presence, Turns};
 pub use slots::SlotReader;
 pub use watch::{Budget, Burst, BurstRequest, WatchError, Watcher};
 

@@ -8,6 +8,7 @@
 
 mod assemble;
 mod at_once;
+mod beside;
 mod blind;
 mod blocks;
 mod common_memory;

@@ -6,6 +6,7 @@ mod executed;
 mod finish;
 
 use crate::at_once::AtOnce;
+use crate::beside::Beside;
 use crate::files::HeldFiles;
 use crate::heap::Heap;
 use crate::process::Process;
@@ -15,7 +16,7 @@ use crate::slots::Held;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use sunder_access::{Address, Granule, Mappings, ProcessId, Time};
+use sunder_access::{Address, Granule, Mappings, ProcessId, ThreadId, Time};
 use sunder_findings::Limit;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::machine::TYPICAL_TRANSFER_NS;
@@ -45,6 +46,7 @@ pub struct Session {
     /// The same, by the numbers that the registry gave the images.
     images: HashMap<u32, Rc<Heap>>,
     at_once: AtOnce,
+    beside: Beside,
     lost: u64,
     /// Processes that a followed process started and that are not followed.
     not_followed: u64,
@@ -89,6 +91,7 @@ impl Session {
             heaps: HashMap::new(),
             images: HashMap::new(),
             at_once: AtOnce::default(),
+            beside: Beside::default(),
             lost: 0,
             not_followed: 0,
             knows_program: false,
@@ -332,6 +335,7 @@ impl Session {
         }
         self.code.executed_at(sample.time);
         self.at_once.sampled(sample);
+        self.beside.sampled(sample);
         self.decoder
             .decode(sample, &mut self.code, &mut self.decoded);
         if self.held.as_ref().is_some_and(Held::is_full) {
@@ -353,6 +357,16 @@ impl Session {
         if several && process.has_common_memory() {
             self.shared.sample(process.mappings(), sample, decoded);
         }
+    }
+
+    /// The share of the thread's time, 0 to 1, in which one of `rivals` ran beside it on another CPU, as
+    /// far as samples tell.
+    pub fn share_beside(
+        &mut self,
+        thread: ThreadId,
+        rivals: impl Iterator<Item = ThreadId>,
+    ) -> Option<f64> {
+        self.beside.share(thread, rivals)
     }
 
     /// The target lives: its samples are held until [`Session::flush`], which reads its memory

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use sunder_access::{Address, CodeAddress, LINE, Mappings, Span};
-use sunder_findings::{Finding, Findings, Moved, Repair, Unrepaired};
+use sunder_findings::{Finding, Findings, Moved, Progress, Repair, Unrepaired};
 use sunder_live::{LEFT_ALONE, counted};
 use sunder_objects::{NameOptions, Names};
 use sunder_observe::foreign::ForeignFiles;
@@ -121,8 +121,9 @@ fn became(moved: &Moved, dry_run: bool) -> String {
     if let Some(progress) = &moved.progress {
         let threads = counted(progress.threads.len(), "thread");
         text += &format!(
-            "; {threads} got on {:.2} times as fast as before",
-            progress.gain
+            "; {threads} got on {:.2}{} times as fast as before",
+            progress.gain,
+            spread(progress)
         );
     }
     let returns = moved.moves.iter().filter(|m| m.rolled_back.is_some());
@@ -145,6 +146,18 @@ fn became(moved: &Moved, dry_run: bool) -> String {
     text
 }
 
+/// From which to which factor the threads' gains reach, if there are several.
+fn spread(progress: &Progress) -> String {
+    let ratios = progress.threads.iter().map(|t| t.after / t.before);
+    let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
+    if ratios.len() < 2 {
+        return String::new();
+    }
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(0.0, f64::max);
+    format!(" ({least:.2} to {most:.2})")
+}
+
 fn times(number: usize) -> String {
     match number {
         1 => "once".into(),
@@ -156,7 +169,7 @@ fn times(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sunder_findings::{Move, Progress, RolledBack, ThreadProgress};
+    use sunder_findings::{Move, RolledBack, ThreadProgress};
 
     fn moved(gain: f64, back: Option<&str>) -> Moved {
         let rolled_back = back.map(|why| RolledBack {
@@ -168,7 +181,13 @@ mod tests {
             at_seconds: 0.1,
             progress: Some(Progress {
                 gain,
-                threads: vec![ThreadProgress::default(); 2],
+                threads: [gain * 0.9, gain / 0.9]
+                    .map(|after| ThreadProgress {
+                        before: 1.0,
+                        after,
+                        ..ThreadProgress::default()
+                    })
+                    .to_vec(),
             }),
             moves: vec![Move {
                 rolled_back: rolled_back.clone(),
@@ -200,7 +219,7 @@ mod tests {
         let lines = tell(&repair, false);
         assert_eq!(lines.len(), 2);
         assert!(
-            lines[0].contains("2 threads got on 3.10 times as fast as before"),
+            lines[0].contains("2 threads got on 3.10 (2.79 to 3.44) times as fast as before"),
             "{lines:?}"
         );
         assert_eq!(lines[1], "to mend `args` in the source: Align it.");
