@@ -348,3 +348,32 @@ fn what_others_used_before_is_not_the_programs_time() {
     let cpu = result.run.program_cpu_seconds.expect("it is known");
     assert!((0.0..0.1).contains(&cpu), "{cpu}");
 }
+
+/// It is seen, but its code is not decoded: no run of any length would show more.
+#[test]
+fn a_32_bit_program_is_inconclusive_for_that_reason_alone() {
+    let flags = ["-m32", "-nostdlib", "-static", "-fno-pie", "-no-pie"];
+    let Some(program) = c_program("narrow_threads", &flags) else {
+        return;
+    };
+    if std::process::Command::new(&program).status().is_err() {
+        println!("SKIP: this kernel runs no 32-bit programs");
+        return;
+    }
+    let program = program.to_str().expect("a plain name");
+    let output = detect(&[program]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(3), "the program's own");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("its code is 32-bit"), "{said}");
+    assert!(!said.contains("run longer"), "{said}");
+    // What can't work says so.
+    for command in ["repair", "cure", "protect"] {
+        let output = sunder()
+            .args([command, "--", program])
+            .output()
+            .expect("it runs");
+        assert_eq!(output.status.code(), Some(3), "{command}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("natively: it is a 32-bit program"), "{said}");
+    }
+}

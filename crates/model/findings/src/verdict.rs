@@ -1,7 +1,7 @@
 //! The answer of a run in one word: whether false sharing was found, or none, or whether the run could
 //! not tell. Used by reports and by `--fail-on`; it must not look at anything but the result.
 
-use crate::{Findings, Machine, Run};
+use crate::{Findings, Limit, Machine, Run};
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -75,6 +75,8 @@ pub enum Reason {
         /// How many.
         samples: u64,
     },
+    /// Most samples were of 32-bit code, which is not decoded.
+    OtherCode,
     /// For too much of the time, the addresses of accesses are not known.
     Unattributed {
         /// The share of the time, 0 to 100.
@@ -106,6 +108,7 @@ impl fmt::Display for Reason {
             ),
             Self::FewSamples { samples: 0 } => f.write_str("there were no samples"),
             Self::FewSamples { samples } => write!(f, "there were only {samples} samples"),
+            Self::OtherCode => f.write_str("its code is 32-bit, and only 64-bit code is decoded"),
             Self::Unattributed { percent } => write!(
                 f,
                 "{percent:.0} % of the time is in code whose addresses could not be worked out"
@@ -131,13 +134,24 @@ impl Findings {
                 reasons: Vec::new(),
             };
         }
-        let reasons = reasons(&self.run, &self.machine);
+        let reasons = if self.is_of_other_code() {
+            vec![Reason::OtherCode]
+        } else {
+            reasons(&self.run, &self.machine)
+        };
         let answer = if reasons.is_empty() {
             Answer::None
         } else {
             Answer::Inconclusive
         };
         Verdict { answer, reasons }
+    }
+
+    /// Whether most samples of a program with threads were of code that is not decoded.
+    pub fn is_of_other_code(&self) -> bool {
+        self.run.threads > 1 && self.limits.iter().any(|limit| {
+            matches!(limit, Limit::SamplesOf32BitPrograms(samples) if *samples > self.run.samples)
+        })
     }
 }
 
@@ -269,6 +283,24 @@ mod tests {
                 "the recording does not tell on which CPU threads ran (perf record --sample-cpu)",
             ]
         );
+    }
+
+    #[test]
+    fn code_that_is_not_decoded_is_the_only_reason() {
+        let mut all = Findings {
+            run: Run {
+                samples: 10,
+                ..good()
+            },
+            limits: vec![Limit::SamplesOf32BitPrograms(700)],
+            ..Findings::default()
+        };
+        let verdict = all.answer(1.0);
+        assert_eq!(verdict.answer, Answer::Inconclusive);
+        assert_eq!(verdict.reasons, [Reason::OtherCode]);
+        // A short helper of a 64-bit program.
+        all.run.samples = 5000;
+        assert_eq!(all.answer(1.0).answer, Answer::None);
     }
 
     #[test]

@@ -126,7 +126,8 @@ impl Building {
             });
         }
         // A trace has all accesses and no samples.
-        if run.samples < FEW_SAMPLES && run.threads > 1 && run.observer != "trace" {
+        let few = run.samples < FEW_SAMPLES && run.threads > 1 && run.observer != "trace";
+        if few && !self.findings.is_of_other_code() {
             limits.push(Limit::FewSamples(run.samples));
         }
         let unknown = run.unattributed_percent.unwrap_or(0.0);

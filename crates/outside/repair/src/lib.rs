@@ -41,7 +41,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use sunder_findings::{Findings, Limit};
-use sunder_live::{Begun, Observation, ObserveOptions, ObserverChoice, observe_with};
+use sunder_live::{Begun, Observation, ObserveOptions, ObserverChoice, observe_with, program};
 
 /// What to repair, and how.
 #[derive(Clone, Debug, Default)]
@@ -94,7 +94,12 @@ impl Options {
 /// If Sunder itself failed before the program could run.
 pub fn run(options: &Options) -> Result<Outcome> {
     let mut repairer = Repairer::of_a_child(options)?;
+    let name = options.program.first();
+    let unloadable = name.and_then(|name| program::cannot_be_loaded(name));
     let (mut findings, exit) = observe_with(&options.observation(), &mut repairer)?;
+    if let Some(why) = unloadable {
+        repairer.ran_natively(why);
+    }
     let lines = repairer.tell(&mut findings);
     Ok(Outcome {
         exit,

@@ -362,6 +362,13 @@ impl Repairer {
         &self.file.control().areas[number]
     }
 
+    /// Nothing of ours can be in the program, so nothing was moved.
+    pub fn ran_natively(&mut self, why: &str) {
+        if self.attempts.is_empty() && self.hindrance.is_none() {
+            self.hindrance = Some(format!("the program ran natively: {why}"));
+        }
+    }
+
     /// What was repaired. `function` gives the name of code that was copied.
     pub fn finish(&mut self, function: &mut dyn FnMut(CodeAddress) -> Option<String>) -> Repair {
         let ready = self.file.control().ready.load(Acquire);

@@ -45,7 +45,7 @@ pub(crate) fn looked_at(all: &Findings) -> Vec<String> {
     )];
     if run.threads == 1 {
         out.push("Only one thread was seen, so nothing could be shared.".to_owned());
-    } else if run.samples < FEW_SAMPLES {
+    } else if run.samples < FEW_SAMPLES && !all.is_of_other_code() {
         out.push(
             "That is too little to be sure: let the program run longer, or raise --frequency."
                 .to_owned(),
