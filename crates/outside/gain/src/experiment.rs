@@ -15,7 +15,7 @@ use sunder_live::{Live, LiveRemedy, Loaded};
 use sunder_observe::launch::Child;
 use sunder_observe::{ObserveError, monotonic_now};
 use sunder_plan::gain::LEAST_COMPARISONS;
-use sunder_sharing::{Confidence, Sharing, Verdict};
+use sunder_sharing::{Confidence, Sharing, ThreadTime, Verdict};
 
 /// Pause between two comparisons: the phases of a program get their part, and threads are held for a
 /// small share of the time only.
@@ -32,7 +32,7 @@ const LONG_PAUSE: Duration = Duration::from_millis(400);
 const MANY: usize = 8;
 /// The most threads that are stopped at a time.
 pub(crate) const MOST_RIVALS: usize = 64;
-/// A line that costs a smaller share of its threads' time is left alone.
+/// A thread that loses a smaller share of its time is left alone.
 const LEAST_COST: f64 = 0.01;
 /// After this long, samples alone are enough to know a contended line.
 const FOR_CONFIRMATION: Duration = Duration::from_millis(250);
@@ -166,8 +166,10 @@ impl LiveRemedy for Experiment {
         verdicts.retain(|v| {
             let sure = v.confirmed || unwatched && v.confidence() >= Confidence::Sampled;
             // No layout takes true sharing away: no thread is held for it.
-            sure && v.cost_share >= LEAST_COST && v.sharing != Sharing::True
+            sure && v.sharing != Sharing::True
         });
+        let contending = contending(&verdicts, &times);
+        verdicts.retain(|v| v.threads.iter().any(|t| contending.contains(&t.thread)));
         self.clocks.look(&times, &verdicts, now);
         self.note_rivals(&verdicts);
         let pause = match self.comparisons() {
@@ -320,6 +322,19 @@ impl Experiment {
             .max_by_key(|&thread| so_far(thread))
             .or_else(|| open().min_by_key(|&thread| so_far(thread)))
     }
+}
+
+/// The threads that lose much on these lines together: an object of many lines costs little on each.
+fn contending(verdicts: &[Verdict], times: &[ThreadTime]) -> BTreeSet<ThreadId> {
+    let mut lost: BTreeMap<ThreadId, f64> = BTreeMap::new();
+    for one in verdicts.iter().flat_map(|v| &v.threads) {
+        *lost.entry(one.thread).or_default() += one.lost_ns;
+    }
+    let much = times.iter().filter(|time| {
+        let lost = lost.get(&time.thread).copied().unwrap_or(0.0);
+        lost > 0.0 && lost >= LEAST_COST * time.cpu_ns as f64
+    });
+    much.map(|time| time.thread).collect()
 }
 
 /// The threads that contend with `subject`.

@@ -53,9 +53,11 @@ impl Experiment {
         let all = self.clocks.all().map(|(thread, used)| {
             let ratios = self.compared.get(&thread).map(|c| &c.ratios);
             let speeds = ratios.into_iter().flatten().map(|ratio| 1.0 / ratio);
+            // Both leave out the time after the rivals' end.
+            let opposed = self.opposed.get(&thread).copied().unwrap_or(1.0);
             let gain = ThreadGain {
                 cpu_ns: used.cpu_ns as f64,
-                contended_ns: used.contended_ns * self.opposed.get(&thread).unwrap_or(&1.0),
+                contended_ns: used.contended_ns.min(opposed * used.cpu_ns as f64),
                 speeds: speeds.collect(),
             };
             (thread.0, gain)
