@@ -15,6 +15,7 @@ mod measure;
 mod mishaps;
 mod modes;
 mod options;
+mod originals;
 mod overhead;
 mod patch;
 mod posix;
@@ -123,6 +124,9 @@ enum Command {
     Posix(posix::What),
     /// The own test suite of a runtime or server, natively and under every command
     Suite(suites::What),
+    /// The programs of Phoenix, PARSEC and Splash-3 from their checkouts, natively, fixed, and under every
+    /// command
+    Originals(originals::What),
     /// The live heap beside others on the usual allocator loops
     Heap,
     /// How long this workspace takes to build and to test in an empty folder; 3 runs if not
@@ -167,6 +171,7 @@ fn main() -> Result<()> {
         Command::Faults(what) => mishaps::run(mishaps::Kind::Faults, &what, &options),
         Command::Posix(what) => posix::run(&what, &options),
         Command::Suite(what) => suites::run(&what, &options),
+        Command::Originals(what) => originals::run(&what, &options),
         Command::Heap => heap::run(&options),
         Command::Repair { seconds } => remedy::run(&options, seconds),
         Command::RepairProgress { threads } => {
