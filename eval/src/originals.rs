@@ -253,7 +253,8 @@ impl Case<'_> {
     }
 
     fn add_to(&self, command: &mut Command, program: &Built) {
-        command.arg(&program.file);
+        // Some leave files where they run.
+        command.current_dir(&program.folder).arg(&program.file);
         for word in self.program.run.split_whitespace() {
             match (word, &self.input) {
                 ("$INPUT", Some(input)) => command.arg(input),

@@ -17,6 +17,8 @@ pub struct Folder {
 pub struct Built {
     /// Its file.
     pub file: PathBuf,
+    /// The folder in which it runs.
+    pub folder: PathBuf,
 }
 
 impl Folder {
@@ -79,7 +81,10 @@ impl Folder {
             program.name,
             String::from_utf8_lossy(&told.stderr)
         );
-        Ok(Built { file })
+        Ok(Built {
+            file,
+            folder: self.scratch.clone(),
+        })
     }
 }
 
