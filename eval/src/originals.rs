@@ -157,13 +157,18 @@ impl Case<'_> {
             wrong: Vec::new(),
             crash: None,
         };
-        let first = measure(&mut self.native(&shared))?;
+        let run = |command: &mut Command| {
+            let mut seen = measure(command)?;
+            seen.stdout = self.program.compared(&seen.stdout);
+            anyhow::Ok(seen)
+        };
+        let first = run(&mut self.native(&shared))?;
         if first.status != 0 {
             row.crash = Some(ended(first.status));
             return Ok(row);
         }
         // What differs from run to run is not compared.
-        let again = measure(&mut self.native(&shared))?;
+        let again = run(&mut self.native(&shared))?;
         let expected = (first.stdout == again.stdout).then_some(first.stdout);
         let file = folder.scratch("result.json");
         for number in 0..options.repetitions {
@@ -191,18 +196,14 @@ impl Case<'_> {
                 }
                 record.row(&fields)
             };
-            keep(
-                "native",
-                &measure(&mut self.native(&shared))?,
-                &mut row.native,
-            )?;
+            keep("native", &run(&mut self.native(&shared))?, &mut row.native)?;
             if let (Some(fixed), Some(times)) = (&fixed, &mut row.by_hand) {
-                keep("by hand", &measure(&mut self.native(fixed))?, times)?;
+                keep("by hand", &run(&mut self.native(fixed))?, times)?;
             }
             for (mode, times) in modes.iter().zip(&mut row.under) {
                 let mut command = mode.command(sunder, &file);
                 self.add_to(&mut command, &shared);
-                keep(mode.name, &measure(&mut command)?, times)?;
+                keep(mode.name, &run(&mut command)?, times)?;
             }
         }
         row.said = self.said(sunder, &shared, &file)?;

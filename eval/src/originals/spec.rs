@@ -51,6 +51,9 @@ pub struct Program {
     pub build: String,
     /// Its arguments; `$INPUT` stands for the input's path, `$N` for the number of threads.
     pub run: String,
+    /// Lines of its output with one of these words are not compared: they tell times.
+    #[serde(default)]
+    pub varies: Vec<String>,
     /// The input, if it reads one.
     #[serde(default)]
     input: Option<Input>,
@@ -106,6 +109,16 @@ impl Suite {
 }
 
 impl Program {
+    /// The part of its output that is the same in each run.
+    pub fn compared(&self, output: &[u8]) -> Vec<u8> {
+        let is_fixed = |line: &&[u8]| {
+            let line = String::from_utf8_lossy(line);
+            !self.varies.iter().any(|word| line.contains(word.as_str()))
+        };
+        let lines = output.split_inclusive(|&byte| byte == b'\n');
+        lines.filter(is_fixed).flatten().copied().collect()
+    }
+
     /// Makes the input of this size, if the program has one.
     ///
     /// # Errors
@@ -125,6 +138,15 @@ pub fn folder() -> PathBuf {
 mod tests {
     use super::*;
     use clap::ValueEnum;
+
+    #[test]
+    fn lines_that_tell_times_are_not_compared() {
+        let suite = Suite::of(Kind::Phoenix).expect("it is there");
+        let program = suite.program.iter().find(|p| p.name == "string_match");
+        let program = program.expect("it is there");
+        let compared = program.compared(b"Keys\nString Match: Completed 3\nFOUND\n");
+        assert_eq!(compared, b"Keys\nFOUND\n");
+    }
 
     #[test]
     fn all_descriptions_can_be_read_and_name_their_fixes() {
