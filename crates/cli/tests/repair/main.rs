@@ -7,6 +7,7 @@ mod calls;
 mod chaos;
 mod clocks;
 mod groups;
+mod in_common;
 mod late;
 mod layouts;
 mod own_calls;

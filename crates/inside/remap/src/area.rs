@@ -149,6 +149,16 @@ fn carry_out(area: &Area, number: u64) -> i32 {
     error
 }
 
+/// Puts memory without rights and contents over a part of our reservation.
+///
+/// # Safety
+/// Nothing uses what is mapped there.
+unsafe fn cover(start: u64, bytes: u64) -> bool {
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { map(start, bytes, NONE, kind | libc::MAP_FIXED, -1, 0) == start as isize }
+}
+
 /// Reserves a range of unused addresses; 0 or an error number.
 fn reserve(start: u64, bytes: u64) -> i32 {
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -314,6 +324,8 @@ fn put_back(area: &Area) {
         // The places stay reserved, because old copies of code still use these addresses.
         retry(|| relocate(at + POOL, POOL_BYTES, at + SCRATCH_POOL, true));
         retry(|| relocate(at + UNDERLAY, len, at + SCRATCH, true));
+        // Of memory that was mapped with `MAP_SHARED`, the kernel leaves a second mapping behind.
+        retry(|| cover(at + UNDERLAY, len));
         retry(|| protect(at + SCRATCH, len, READ_WRITE));
         retry(|| protect(at + SCRATCH_POOL, POOL_BYTES, READ_WRITE));
         for (from, to, bytes) in groups(area) {

@@ -3,6 +3,7 @@
 //! whatever changes a program. Reads only; everything that it returns may be out of
 //! date by the time it is looked at, since the process runs on.
 
+mod anonymous;
 mod cmdline;
 mod comm;
 mod exe;
@@ -21,6 +22,7 @@ mod syscall;
 mod task;
 mod timers;
 
+pub use anonymous::{AnonymousShared, is_anonymous_shared};
 pub use cmdline::command_line;
 pub use comm::thread_name;
 pub use exe::executable;

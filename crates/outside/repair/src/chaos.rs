@@ -44,7 +44,7 @@ impl Chaos {
     ) -> Option<Proposal> {
         let likely: Vec<_> = mappings
             .iter()
-            .filter(|m| m.write && !m.shared && m.span.len >= PAGE)
+            .filter(|m| m.write && m.span.len >= PAGE)
             .collect();
         let page = (0..PICKS).find_map(|_| {
             let mapping = likely.get(self.below(likely.len() as u64) as usize)?;

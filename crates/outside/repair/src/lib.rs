@@ -14,6 +14,7 @@ mod busy;
 mod chaos;
 mod choose;
 mod code;
+mod common;
 mod contended;
 mod control;
 mod known;

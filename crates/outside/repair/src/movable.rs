@@ -1,6 +1,7 @@
 //! Whether the bytes of pages may be moved at all, whatever is gained by it. Called by `choose`,
 //! `pattern` and `chaos`, and by `repairer` before bytes are moved again.
 
+use super::common::may_be_alone;
 use sunder_access::{Address, Mappings, PAGE};
 use sunder_pipeline::Process;
 
@@ -45,7 +46,7 @@ fn is_of_a_file(process: &mut Process, mappings: &Mappings, page: u64, len: u64)
         || process.names.is_of_a_file(Address(page + len - 1)) != Some(false)
 }
 
-/// The pages must be private data of the program, readable and writable, in one mapping.
+/// The pages must be data of the program alone, readable and writable, in one mapping.
 fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<Fit, String> {
     let mapping = mappings.at(Address(page));
     let mapping = mapping.ok_or("its mapping is not known")?;
@@ -57,11 +58,12 @@ fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<Fit, String> {
     if mapping.span.end().0 < page + len {
         return Err("it lies on two mappings".into());
     }
-    if mapping.shared {
-        return Err("its memory may be shared with other processes".into());
-    }
     if !mapping.read || !mapping.write || mapping.execute {
         return Err("its memory is not plain data".into());
+    }
+    if mapping.shared {
+        may_be_alone(mappings, mapping, page, len)?;
+        return Ok(Fit::Programs);
     }
     match mapping.path.as_str() {
         "[heap]" => {}

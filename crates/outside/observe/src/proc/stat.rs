@@ -26,12 +26,16 @@ pub fn has_waited_for_children(process: ProcessId) -> bool {
 
 /// When the process began, to a hundredth of a second; `None` if it is gone.
 pub fn started(process: ProcessId) -> Option<SystemTime> {
-    // Field 22: the time from the machine's start to the process's, in clock ticks.
-    let ticks = stat(process, "stat", 22, 1)?;
+    let ticks = start_ticks(process)?;
     let at = Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64);
     let now = clock_gettime(ClockId::Boottime);
     let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32);
     SystemTime::now().checked_sub(now.checked_sub(at)?)
+}
+
+/// The time from the machine's start to the process's, in clock ticks; `None` if it can't be read.
+pub(super) fn start_ticks(process: ProcessId) -> Option<u64> {
+    stat(process, "stat", 22, 1)
 }
 
 /// The CPU time that a thread has used, in clock ticks.

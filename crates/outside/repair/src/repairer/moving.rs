@@ -151,6 +151,15 @@ impl Repairer {
         if self.taken.iter().any(ours) {
             return Err("it is memory of ours".into());
         }
+        let shared = mappings
+            .at(Address(proposal.page))
+            .is_some_and(|m| m.shared);
+        if shared && !matches!(self.entry, Entry::Inside(_)) {
+            return Err(
+                "other processes may come to share its memory while threads can't be stopped"
+                    .into(),
+            );
+        }
         let full = || "there is no room near it in the address space".to_owned();
         let at = place::near(&mappings, &self.taken, proposal.page, AREA_BYTES).ok_or_else(full)?;
         self.taken.push((at, at + AREA_BYTES));

@@ -5,6 +5,7 @@ use super::Inside;
 use crate::attach::check::{Obstacle, obstacle};
 use crate::attach::leave::ANOTHER;
 use crate::attach::presence::{AT_WORK, CONFINED};
+use crate::common::CommonMemory;
 use crate::control::ControlFile;
 use crate::soundness::{OTHER_CODE, has_its_code};
 use std::sync::atomic::Ordering::Acquire;
@@ -41,6 +42,12 @@ impl Inside {
         {
             return Applied::Never(why);
         }
+        // Looking at all processes takes time, so that most of it is done while threads run. A child that
+        // has the memory may soon end, or execute another program.
+        let mut common = match CommonMemory::at(self.presence.process, pages) {
+            Ok(common) => common,
+            Err(why) => return Applied::NotNow(why),
+        };
         let world = match World::stop(self.presence.process) {
             Ok(world) => world,
             Err(error) => return Applied::NotNow(error.to_string()),
@@ -48,6 +55,9 @@ impl Inside {
         let Ok(mappings) = proc::mappings(self.presence.process) else {
             return Applied::NotNow("its mappings can't be read".into());
         };
+        if let Err(why) = common.is_still_of_one_process(&mappings) {
+            return Applied::NotNow(why);
+        }
         if !calls.have_seen(&mappings) {
             return Applied::NotNow("it has just loaded code".into());
         }
