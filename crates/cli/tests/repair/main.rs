@@ -10,6 +10,7 @@ mod groups;
 mod in_common;
 mod late;
 mod layouts;
+mod libraries;
 mod own_calls;
 mod shown;
 mod transparent;

@@ -2,7 +2,7 @@
 //! `pattern` and `chaos`, and by `repairer` before bytes are moved again.
 
 use super::common::may_be_alone;
-use sunder_access::{Address, Mappings, PAGE};
+use sunder_access::{Address, Mapping, Mappings, PAGE};
 use sunder_pipeline::Process;
 
 /// Whether the bytes of these pages may be moved at all.
@@ -27,8 +27,29 @@ pub fn can_be_moved(
     no_thread_lives_on(process, page, len)
 }
 
-/// A library can be unmapped without the C library's knowledge.
-const LIBRARYS: &str = "it belongs to a library";
+/// Why data of some libraries is left alone.
+const LIBRARYS: &str = "it belongs to the C library, the loader or us";
+
+/// Whether nothing of a library is moved. The C library, the loader and the unwinder use their data
+/// while all signals are blocked or threads begin and end, and our libraries while they handle a
+/// fault. Others' data are as the program's: their own code uses them, and before a library is
+/// unmapped, a hook puts its bytes back.
+fn is_left_alone(path: &str) -> bool {
+    const NAMES: [&str; 8] = [
+        "ld-",
+        "libc.so",
+        "libc-",
+        "libdl",
+        "libgcc_s",
+        "libnptl",
+        "libpthread",
+        "librt",
+    ];
+    let name = path.rsplit('/').next().unwrap_or(path);
+    // A library that has no file any more can't be looked at.
+    let has_file = path.starts_with('/') && !path.ends_with(" (deleted)");
+    !has_file || path.starts_with("/memfd:") || NAMES.iter().any(|start| name.starts_with(start))
+}
 
 /// Where pages of plain data lie.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,7 +94,7 @@ fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<Fit, String> {
             let before = |end: u64| mappings.iter().find(|m| m.span.end().0 == end);
             let mut start = mapping.span.start.0;
             while let Some(previous) = before(start) {
-                if previous.is_file() && previous.path != program {
+                if previous.is_file() && previous.path != program && is_left_alone(&previous.path) {
                     return Ok(Fit::BehindLibrary);
                 }
                 if previous.is_file() || !previous.path.is_empty() {
@@ -82,10 +103,18 @@ fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<Fit, String> {
                 start = previous.span.start.0;
             }
         }
-        path if path == program => {}
-        _ => return Err(LIBRARYS.into()),
+        path if path == program || is_librarys(mappings, mapping) => {}
+        path if is_left_alone(path) => return Err(LIBRARYS.into()),
+        // The program has mapped the file itself, and may tell the kernel to read it anew.
+        _ => return Err("it is a file's".into()),
     }
     Ok(Fit::Programs)
+}
+
+/// Whether the mapping holds data of a library that may be moved: its file's code is mapped, too.
+fn is_librarys(mappings: &Mappings, mapping: &Mapping) -> bool {
+    let code = |other: &Mapping| other.execute && other.path == mapping.path;
+    !is_left_alone(&mapping.path) && mappings.iter().any(code)
 }
 
 /// No thread may have its stack or its thread-local variables on the pages: they are used while all
