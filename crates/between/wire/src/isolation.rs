@@ -13,7 +13,7 @@ pub const ISOLATE_VARIABLE: &str = "SUNDER_ISOLATE";
 /// The first eight bytes of the control file.
 pub const ISOLATE_MAGIC: u64 = u64::from_le_bytes(*b"sundisol");
 /// The version of the layout that follows.
-pub const ISOLATE_VERSION: u32 = 8;
+pub const ISOLATE_VERSION: u32 = 9;
 
 /// The most call sites whose allocations are isolated.
 pub const SITES: usize = 16;
@@ -30,6 +30,8 @@ pub const APART: usize = 1024;
 pub const SLOTS: usize = 128;
 /// The most pages that can be private.
 pub const PAGES: usize = 32;
+/// The most private mappings of files that workers keep. Not more than [`Slot::inputs`] has bits.
+pub const INPUTS: usize = 32;
 /// The most ranges of code that isolated threads may execute.
 pub const CODES: usize = 1024;
 /// The most pages of code of which isolated threads may execute a part.
@@ -77,6 +79,18 @@ pub mod ready {
     pub const ANOTHER: u32 = 2;
     /// Another program is starting; the tool does nothing.
     pub const BEGINNING: u32 = 3;
+}
+
+/// What is known of a private mapping of a file, of which workers have the file's own pages.
+pub mod input {
+    /// The entry is not used.
+    pub const FREE: u32 = 0;
+    /// It is being filled in.
+    pub const TAKEN: u32 = 1;
+    /// Nobody has written to the mapping, as far as is known.
+    pub const READ: u32 = 2;
+    /// Somebody has written to it: pages of it are the process's own, and workers don't have it.
+    pub const WRITTEN: u32 = 3;
 }
 
 /// Why a worker ended its episode.
@@ -183,6 +197,8 @@ pub struct Slot {
     pub left: AtomicU64,
     /// Bytes that commits wrote in this episode, or in the last one.
     pub written: AtomicU64,
+    /// A bit for each of [`Control::inputs`] that the worker has kept.
+    pub inputs: AtomicU32,
     /// How often the thread has checked its worker. It tells the worker that the thread is not
     /// stopped.
     pub looks: AtomicU64,
@@ -194,11 +210,27 @@ pub struct Slot {
 pub struct PrivatePage {
     /// Its address.
     pub address: AtomicU64,
+    /// 1 if the program has mapped it with `MAP_SHARED`, so that it need not be made sharable.
+    pub common: AtomicU32,
     /// 0: the page is to be private. 1: bytes beside the named ones have changed, so it is
     /// shared again. 2: its object is gone.
     pub given_up: AtomicU32,
     /// A bit for each byte of the page that belongs to a named object.
     pub bytes: [AtomicU64; 64],
+}
+
+/// A private, writable mapping of a file that is no program's or library's.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Input {
+    /// See [`input`].
+    pub state: AtomicU32,
+    /// Its first address.
+    pub start: AtomicU64,
+    /// The address after its last byte.
+    pub end: AtomicU64,
+    /// Since when it is known to be only read, in ns of the monotonic clock.
+    pub since: AtomicU64,
 }
 
 /// A page of code of which isolated threads may execute a part.
@@ -316,6 +348,8 @@ pub struct Control {
     pub blocks: [Block; BLOCKS],
     /// Raised whenever `blocks` changes.
     pub block_changes: AtomicU32,
+    /// Private mappings of files that workers have met.
+    pub inputs: [Input; INPUTS],
     /// The threads that may be isolated.
     pub slots: [Slot; SLOTS],
     /// What page faults and commits record.

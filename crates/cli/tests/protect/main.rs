@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod kinds;
 mod native;
 mod transparent;
 mod workloads;

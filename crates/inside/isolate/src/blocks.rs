@@ -1,17 +1,14 @@
-//! The living heap blocks that are to be isolated: those that named call sites have allocated,
-//! recorded here, and those that the tool has recorded because it saw them shared. The allocation
-//! functions of this library call it first; without call sites and blocks they call the real
-//! functions at once.
+//! The allocation functions of this library: they record blocks that named call sites allocate, and
+//! forget recorded blocks when they are freed ([`crate::living`]). Without call sites and blocks they
+//! call the real functions at once.
 //!
 //! Contexts: pre-init, normal.
 
-use crate::hold::Hold;
-use crate::{control, real};
+use crate::{living, real};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
-use sunder_access::PAGE_SIZE as PAGE;
-use sunder_wire::isolation::{Control, PAGES, SITES};
+use sunder_wire::isolation::{Control, SITES};
 
 /// Return addresses of the named call sites; 0 for none.
 static RETURNS: [AtomicUsize; SITES] = [const { AtomicUsize::new(0) }; SITES];
@@ -72,75 +69,7 @@ fn record_if_named(block: *mut c_void, bytes: usize, to: usize) {
     if !RETURNS.iter().any(|r| r.load(Relaxed) == to) {
         return;
     }
-    record(block, bytes, 0);
-}
-
-/// Records bytes that the program itself asks to have isolated; returns whether there was room.
-pub fn request(start: *mut c_void, bytes: usize) -> bool {
-    record(start, bytes, 1)
-}
-
-fn record(block: *mut c_void, bytes: usize, asked: u32) -> bool {
-    let Some(control) = control::get() else {
-        return false;
-    };
-    for kept in &control.blocks {
-        // The entry is claimed first and filled afterwards: the tool reads the address last.
-        if kept.address.compare_exchange(0, 1, SeqCst, Relaxed).is_ok() {
-            kept.bytes.store(bytes as u64, SeqCst);
-            kept.asked.store(asked, SeqCst);
-            kept.address.store(block as u64, SeqCst);
-            control.block_changes.fetch_add(1, SeqCst);
-            return true;
-        }
-    }
-    false
-}
-
-/// Forgets a block that is about to be freed: its pages are shared from then on. Returns whether
-/// the block was recorded.
-pub fn forget(block: *mut c_void) -> bool {
-    if block.is_null() {
-        return false;
-    }
-    let Some(control) = control::get() else {
-        return false;
-    };
-    // The count is raised after a block was recorded and never returns to 0.
-    if control.block_changes.load(Acquire) == 0 {
-        return false;
-    }
-    let address = block as u64;
-    let mut known = false;
-    for kept in control
-        .blocks
-        .iter()
-        .filter(|b| b.address.load(Relaxed) == address)
-    {
-        // With this, no thread has a private page of the block any more, and none gets one.
-        let _hold = Hold::new();
-        let end = address + kept.bytes.load(Relaxed);
-        // The address is cleared first. The tool reads it after it has recorded pages: it either
-        // sees that the block is going away, or the loop below gives its pages up.
-        if kept
-            .address
-            .compare_exchange(address, 1, SeqCst, SeqCst)
-            .is_err()
-        {
-            continue;
-        }
-        for page in control.pages.iter().take(PAGES) {
-            let at = page.address.load(SeqCst);
-            if at < end && address < at + PAGE as u64 {
-                page.given_up.store(2, SeqCst);
-            }
-        }
-        known = true;
-        kept.asked.store(0, SeqCst);
-        kept.address.store(0, SeqCst);
-        control.block_changes.fetch_add(1, SeqCst);
-    }
-    known
+    living::record(block as usize, bytes, false);
 }
 
 /// The body of an allocation function: `$inner` gets the arguments and, as the last one, the call's
@@ -258,7 +187,7 @@ unsafe extern "C-unwind" fn posix_memalign_from(
 /// As the C library demands.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
-    forget(block);
+    living::forget(block as usize);
     if let Some(real) = real::free() {
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         unsafe { real(block) };
@@ -276,7 +205,7 @@ pub unsafe extern "C-unwind" fn realloc(block: *mut c_void, bytes: usize) -> *mu
         unsafe { *libc::__errno_location() = libc::ENOMEM };
         return core::ptr::null_mut();
     };
-    forget(block);
+    living::forget(block as usize);
     // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { real(block, bytes) }
 }

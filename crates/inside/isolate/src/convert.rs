@@ -7,7 +7,7 @@
 //! overlap in the file, and a mapping that grows finds zeroes. Memory is converted piece by piece,
 //! so that little of it exists twice at any time.
 
-use crate::{arguments, control, files, maps};
+use crate::{arguments, control, files, inputs, maps};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::{bytes, system};
@@ -91,6 +91,9 @@ fn share_into(control: &Control, file: i32, presence: Option<i32>) -> bool {
         } else if anonymous || data {
             usize::MAX
         } else {
+            if maps::may_be_input(text, &mapping) {
+                inputs::meet(control, mapping.start, mapping.end);
+            }
             continue;
         };
         let presence = presence.filter(|_| !data);

@@ -6,7 +6,7 @@
 //! Contexts: signal (the thread was stopped anywhere), with all signals blocked.
 
 use crate::collect::{self, collect};
-use crate::{control, convert, resume, space, tick, worker};
+use crate::{control, convert, inputs, resume, space, tick, worker};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use sunder_guest::system;
@@ -196,6 +196,9 @@ fn isolate(control: &Control, slot: &Slot, area: usize) -> Option<u32> {
     slot.recall.store(0, Relaxed);
     slot.context.store(0, Relaxed);
     slot.written.store(0, Relaxed);
+    slot.inputs.store(0, Relaxed);
+    // Counted before the worker gets its memory: what is written from here on is seen.
+    let mut faults = inputs::faults();
     slot.since.store(system::now(), Relaxed);
     slot.spent.store(
         system::clock_by_call(libc::CLOCK_THREAD_CPUTIME_ID),
@@ -224,14 +227,15 @@ fn isolate(control: &Control, slot: &Slot, area: usize) -> Option<u32> {
         }
         control::wait(&slot.state, now, interval);
         if slot.state.load(Acquire) == now {
-            tick_worker(control, slot);
+            tick_worker(control, slot, &mut faults);
         }
     }
 }
 
 /// The parked thread does this at every tick: it has the worker commit and take over what others
-/// wrote, or recalls it if the thread itself has something to do.
-fn tick_worker(control: &Control, slot: &Slot) {
+/// wrote, or recalls it if the thread itself has something to do, or if the worker has memory that is
+/// not the program's any more. `faults` is as [`inputs::are_unwritten`] takes it.
+fn tick_worker(control: &Control, slot: &Slot, faults: &mut u64) {
     slot.looks.fetch_add(1, Relaxed);
     if collect::has_ended(slot) {
         let now = slot.state.load(Acquire);
@@ -255,7 +259,8 @@ fn tick_worker(control: &Control, slot: &Slot) {
     let waits = pending & !slot.mask.load(Relaxed) != 0;
     let ends = control.held.load(SeqCst) > 0 || control.closed.load(SeqCst) != closed::OPEN;
     // A timer may have been set by a system call that is not interposed.
-    if waits || ends || has_cpu_timer() {
+    let written = !inputs::are_unwritten(control, slot, faults);
+    if waits || ends || written || has_cpu_timer() {
         slot.recall.store(1, SeqCst);
     }
     tick::send(slot);

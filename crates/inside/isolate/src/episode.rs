@@ -37,6 +37,13 @@ impl<'a, T: Tool> Episode<'a, T> {
         if self.tool.watches() {
             self.memory.add(start, end, stack);
         }
+        self.add_named(start, end)
+    }
+
+    /// Adds memory that other processes may have, too. Nothing is watched there, so that only pages
+    /// that the tool names become private: others' stores are seen at once. False if the kernel
+    /// refused.
+    pub fn add_named(&self, start: usize, end: usize) -> bool {
         self.tool
             .named()
             .filter(|page| (start..end).contains(&page.address) && self.is_private(*page))

@@ -3,7 +3,7 @@
 //! Contexts: normal. A thread that calls them is not isolated at that moment: a worker can't
 //! execute them, so the episode has ended, and what the thread wrote is committed.
 
-use crate::{blocks, control};
+use crate::{control, living};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_guest::system;
@@ -28,13 +28,13 @@ pub extern "C" fn sunder_isolation_isolate(start: *mut c_void, bytes: usize) -> 
     if sunder_isolation_is_active() == 0 || start.is_null() || !(1..=LARGEST).contains(&bytes) {
         return 0;
     }
-    c_int::from(blocks::request(start, bytes))
+    c_int::from(living::record(start as usize, bytes, true))
 }
 
 /// Ends the isolation of the bytes that were asked for at `start`; returns whether there were any.
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_isolation_share(start: *mut c_void, _bytes: usize) -> c_int {
-    c_int::from(blocks::forget(start))
+    c_int::from(living::forget(start as usize))
 }
 
 /// Nothing to do: the call itself has ended the thread's episode, which commits.

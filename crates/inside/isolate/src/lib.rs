@@ -18,7 +18,8 @@
 //! - [`convert`] makes the program's memory sharable, and private again; [`withdraw`] has it made
 //!   private before a fork, and [`hold`] keeps threads from being isolated meanwhile. [`arguments`]
 //!   keeps a private copy of the arguments for the kernel.
-//! - [`blocks`] lists the heap objects that are to be isolated.
+//! - [`living`] lists the memory that is to be isolated and may go away, [`blocks`] the heap objects
+//!   of it; [`inputs`] are files that are mapped privately and only read.
 //! - [`space`] handles every change of the address space, by hooks in the C library; [`code`] then
 //!   forgets what was known of code there.
 //! - [`interface`] has the functions of `include/sunder.h`.
@@ -50,8 +51,10 @@ mod episode;
 mod files;
 mod from_worker;
 mod hold;
+mod inputs;
 #[cfg(not(test))]
 mod interface;
+mod living;
 mod maps;
 mod memory;
 mod named;

@@ -13,6 +13,27 @@ pub fn is_converted(mapping: &Mapping<'_>) -> bool {
     !mapping.is_private() && name.starts_with(MEMORY_NAME.as_bytes())
 }
 
+/// Whether the mapping is memory that the program has mapped with `MAP_SHARED`, of a file or of none:
+/// a worker has it as the program does. Not memory of devices, nor ours.
+pub fn is_common(mapping: &Mapping) -> bool {
+    const ANONYMOUS: &[u8] = b"/dev/zero (deleted)";
+    let name = mapping.name;
+    let device = name.starts_with(b"/dev/") && !name.starts_with(b"/dev/shm/");
+    let plain = mapping.is_of_file() && (!device || name == ANONYMOUS);
+    let ours = name.starts_with(b"/memfd:sunder-");
+    !mapping.is_private() && !mapping.is_executable() && plain && !ours
+}
+
+/// Whether the mapping may be input: a private mapping of a file, writable, of which no part is
+/// executable. Data of programs and libraries are none: they are written as a rule.
+pub fn may_be_input(text: &[u8], mapping: &Mapping) -> bool {
+    let of_code = |other: Mapping| other.is_executable() && other.name == mapping.name;
+    mapping.mode == *b"rw-p"
+        && mapping.is_of_file()
+        && !mapping.name.starts_with(b"/dev/")
+        && !all(text).any(of_code)
+}
+
 /// The parts of a range that lie in none of `kept`, from low to high. Needed because the kernel may
 /// merge a mapping of the program's with one of ours beside it.
 pub fn outside(start: usize, end: usize, kept: &[[usize; 2]]) -> impl Iterator<Item = [usize; 2]> {
@@ -89,6 +110,30 @@ mod tests {
             7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0   [stack]\n";
         let converted: Vec<bool> = all(text).map(|m| is_converted(&m)).collect();
         assert_eq!(converted, [false, false, true, false, false]);
+    }
+
+    #[test]
+    fn memory_in_common_and_input_are_told_from_other_mappings() {
+        let text = b"10000-11000 rw-s 00000000 00:01 1 /dev/zero (deleted)\n\
+            11000-12000 rw-s 00000000 00:01 2 /memfd:mine (deleted)\n\
+            12000-13000 r--s 00000000 08:02 3 /a/file\n\
+            13000-14000 rw-s 00000000 00:19 4 /dev/shm/both\n\
+            14000-15000 rw-s 00000000 00:05 5 /dev/card0\n\
+            15000-16000 rw-s 00015000 00:01 6 /memfd:sunder-memory (deleted)\n\
+            16000-17000 rw-s 00000000 00:0d 7 anon_inode:[io_uring]\n\
+            17000-18000 rwxs 00000000 00:01 8 /memfd:code (deleted)\n\
+            20000-21000 rw-p 00000000 08:02 9 /an/input\n\
+            21000-22000 r--p 00000000 08:02 9 /an/input\n\
+            22000-23000 rw-p 00000000 00:00 0 \n\
+            23000-24000 rw-p 00001000 08:02 10 /lib/late.so\n\
+            24000-25000 r-xp 00000000 08:02 10 /lib/late.so\n\
+            25000-26000 rw-p 00000000 00:05 11 /dev/card0\n";
+        let of = |is: &dyn Fn(&Mapping<'_>) -> bool| {
+            let found = all(text).filter(is).map(|m| m.start);
+            found.collect::<Vec<_>>()
+        };
+        assert_eq!(of(&is_common), [0x10000, 0x11000, 0x12000, 0x13000]);
+        assert_eq!(of(&|m| may_be_input(text, m)), [0x20000]);
     }
 
     #[test]

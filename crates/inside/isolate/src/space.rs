@@ -9,7 +9,7 @@
 
 use crate::hold::Hold;
 use crate::maps::{self, Sharable};
-use crate::{chosen, code, files, withdraw};
+use crate::{chosen, code, files, inputs, living, withdraw};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use sunder_access::PAGE_SIZE as PAGE;
@@ -66,7 +66,7 @@ unsafe extern "C" fn change(call: &mut Call) {
             hold.recall();
             mark_broken(hold.control(), start, bytes);
             make(call);
-            code::forget(hold.control(), start, bytes);
+            forget_place(hold.control(), start, bytes);
             if call.result >= 0 {
                 forget(hold.control(), start, bytes);
             }
@@ -75,7 +75,7 @@ unsafe extern "C" fn change(call: &mut Call) {
             hold.recall();
             mark_broken(hold.control(), start, bytes);
             make(call);
-            code::forget(hold.control(), start, bytes);
+            forget_place(hold.control(), start, bytes);
             if call.result == 0 {
                 forget(hold.control(), start, bytes);
             }
@@ -90,9 +90,9 @@ unsafe extern "C" fn change(call: &mut Call) {
                 mark_broken(hold.control(), place, third);
             }
             remap(hold.control(), call);
-            code::forget(hold.control(), start, bytes);
+            forget_place(hold.control(), start, bytes);
             if replaces {
-                code::forget(hold.control(), place, third);
+                forget_place(hold.control(), place, third);
             }
         }
         libc::SYS_brk => set_break(&hold, call),
@@ -100,19 +100,27 @@ unsafe extern "C" fn change(call: &mut Call) {
             hold.recall();
             make(call);
             code::forget(hold.control(), start, bytes);
+            inputs::forget(hold.control(), start, bytes);
         }
         libc::SYS_shmat if third as i32 & libc::SHM_REMAP != 0 => {
             hold.recall();
             // How much memory the call replaces is not in its arguments.
             mark_broken(hold.control(), 0, usize::MAX);
             make(call);
-            code::forget(hold.control(), 0, usize::MAX);
+            forget_place(hold.control(), 0, usize::MAX);
         }
         _ => {
             hold.recall();
             make(call);
         }
     }
+}
+
+/// Forgets what was known of a range that was unmapped or replaced.
+fn forget_place(control: &Control, start: usize, bytes: usize) {
+    code::forget(control, start, bytes);
+    living::forget_in(control, start, bytes);
+    inputs::forget(control, start, bytes);
 }
 
 fn make(call: &mut Call) {

@@ -11,7 +11,7 @@ use crate::control::{self, accepted};
 use crate::episode::Episode;
 use crate::memory::{Fault, Memory};
 use crate::tool::Position;
-use crate::{from_worker, maps, resume, sequences, tick};
+use crate::{from_worker, inputs, maps, resume, sequences, tick};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use sunder_guest::system::{self, Action};
 use sunder_wire::isolation::{
@@ -80,7 +80,7 @@ fn prepare(control: &Control, slot: &Slot, area: usize) -> Option<Executable> {
         sequences::unregister();
         let registers = &*control::registers(area);
         let episode = episode(control, slot);
-        let executable = unmap_private(control, &episode, registers)?;
+        let executable = unmap_private(control, slot, &episode, registers)?;
         if !episode.begin(&saved_position(registers)) {
             return None;
         }
@@ -205,10 +205,11 @@ fn interrupted_position(registers: &[libc::greg_t; 23]) -> Position {
     ])
 }
 
-/// Unmaps everything that is neither shared by all threads nor constant, and adds the shared memory
-/// to the episode. Returns the code that is mapped.
+/// Unmaps everything that is neither shared by all threads nor constant, nor a file that is only
+/// read, and adds the shared memory to the episode. Returns the code that is mapped.
 unsafe fn unmap_private(
     control: &Control,
+    slot: &Slot,
     episode: &Episode<'_, Chosen<'_>>,
     registers: &Registers,
 ) -> Option<Executable> {
@@ -251,7 +252,13 @@ unsafe fn unmap_private(
                     *executable.ranges.get_mut(executable.count)? = [start, end];
                     executable.count += 1;
                 }
-            } else {
+            } else if maps::is_common(&mapping) {
+                if mapping.is_writable() && !episode.add_named(start, end) {
+                    return None;
+                }
+            } else if !(maps::may_be_input(text, &mapping)
+                && inputs::keep(control, slot, start, end))
+            {
                 // SAFETY: a fault there ends the episode.
                 let gone = unsafe { system::unmap(start, end - start) };
                 accepted(gone)?;

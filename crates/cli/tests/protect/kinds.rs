@@ -1,0 +1,105 @@
+//! Files that are mapped privately and only read. `input.c` checks itself that every thread sees what it
+//! must.
+
+use crate::support::limited::output;
+use crate::support::{c_program, targets};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Pages of the file that is mapped.
+const PAGES: usize = 2048;
+const PAGE: usize = 4096;
+
+/// A file for `input.c`.
+fn file() -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("input-of-protect");
+    let mut bytes: Vec<u8> = (0..PAGES * PAGE).map(|n| (n * 7 + n / 256) as u8).collect();
+    for page in bytes.chunks_mut(PAGE).take(2) {
+        page[1..3].fill(7);
+    }
+    let aside = path.with_extension(format!("{:?}", std::thread::current().id()));
+    std::fs::write(&aside, bytes).expect("our own folder");
+    std::fs::rename(&aside, &path).expect("same folder");
+    path
+}
+
+/// A run under `protect`: what the program did, what Sunder said, and its report.
+struct Run {
+    program: Output,
+    said: String,
+    report: serde_json::Value,
+}
+
+fn protect(name: &str, options: &[&str], words: &[&str]) -> Run {
+    let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("protect-{name}.json"));
+    let _ = std::fs::remove_file(&report);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(["protect", "--report"]).arg(&report);
+    let program = output(command.args(options).arg("--").args(words));
+    let text = std::fs::read_to_string(&report).expect("the report was written");
+    Run {
+        said: String::from_utf8_lossy(&program.stderr).into_owned(),
+        report: serde_json::from_str(&text).expect("JSON"),
+        program,
+    }
+}
+
+impl Run {
+    /// What the program prints is the same as natively.
+    fn is_as(&self, expected: &[u8]) {
+        let stdout = String::from_utf8_lossy(&self.program.stdout);
+        assert_eq!(stdout, String::from_utf8_lossy(expected), "{}", self.said);
+        assert_eq!(self.program.status.code(), Some(0), "{}", self.said);
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.report[name].as_u64().expect("a number")
+    }
+}
+
+/// The words of a command line for `input.c`.
+fn input(case: &str, rounds: u64) -> Vec<String> {
+    let program = c_program("input", &["-O0"]).expect("it compiles");
+    let path = |path: PathBuf| path.to_str().expect("our own path").to_owned();
+    vec![path(program), case.into(), path(file()), rounds.to_string()]
+}
+
+fn natively(words: &[&str]) -> Vec<u8> {
+    output(Command::new(words[0]).args(&words[1..])).stdout
+}
+
+const SUMS: [&str; 2] = ["--isolate-global", "sums"];
+
+/// Each episode would end at the first byte of the file; there are several commits in one, each 10 ms
+/// after the other.
+#[test]
+fn threads_read_a_private_mapping_of_a_file_while_they_are_isolated() {
+    let words = input("read", 60);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let native = natively(&words);
+    targets::side_by_side("a file that is mapped privately", || {
+        let run = protect("input-read", &SUMS, &words);
+        run.is_as(&native);
+        let (commits, episodes) = (run.count("commits"), run.count("episodes"));
+        if commits > 2 * episodes {
+            return Ok(());
+        }
+        Err(format!(
+            "{commits} commits in {episodes} episodes: {}",
+            run.said
+        ))
+    });
+}
+
+#[test]
+fn what_threads_write_to_a_private_mapping_of_a_file_is_seen_by_all() {
+    let _alone = targets::alone();
+    for (case, rounds) in [("written", 20), ("late", 1)] {
+        let words = input(case, rounds);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let native = natively(&words);
+        for options in [&SUMS[..], &["--isolate-global", "sums", "--every", "700"]] {
+            protect(&format!("input-{case}"), options, &words).is_as(&native);
+        }
+    }
+}
