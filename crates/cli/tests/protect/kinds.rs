@@ -1,5 +1,6 @@
-//! Files that are mapped privately and only read. `input.c` checks itself that every thread sees what it
-//! must.
+//! Memory of other kinds than the program's variables and heap: files that are mapped privately and
+//! only read, and anonymous mappings. `input.c` and `in_common.c` check themselves that every thread
+//! and process sees what it must.
 
 use crate::support::limited::output;
 use crate::support::{c_program, targets};
@@ -100,6 +101,85 @@ fn what_threads_write_to_a_private_mapping_of_a_file_is_seen_by_all() {
         let native = natively(&words);
         for options in [&SUMS[..], &["--isolate-global", "sums", "--every", "700"]] {
             protect(&format!("input-{case}"), options, &words).is_as(&native);
+        }
+    }
+}
+
+/// Runs `in_common.c` for half a second and more.
+fn in_common(case: &str) -> Run {
+    let program = c_program("in_common", &[]).expect("it compiles");
+    let program = program.to_str().expect("our own path");
+    let run = protect(
+        &format!("in_common-{case}"),
+        &[],
+        &[program, case, "1600000000"],
+    );
+    run.is_as(b"wrong 0\n");
+    run
+}
+
+#[test]
+fn anonymous_mappings_of_one_process_are_isolated() {
+    for (case, name) in [
+        ("alone", "shared anonymous memory"),
+        ("private", "anonymous memory"),
+    ] {
+        targets::side_by_side(name, || {
+            let run = in_common(case);
+            let object = &run.report["objects"][0]["name"];
+            if object == name && run.count("commits") > 0 {
+                return Ok(());
+            }
+            Err(run.said)
+        });
+    }
+}
+
+#[test]
+fn memory_that_another_process_has_is_not_isolated() {
+    targets::side_by_side("memory that a child has", || {
+        let run = in_common("before");
+        assert_eq!(run.count("episodes"), 0, "{}", run.said);
+        if run.said.contains("may share its memory") {
+            return Ok(());
+        }
+        Err(run.said)
+    });
+    in_common("during");
+    in_common("twice");
+}
+
+/// Runs `on_stack.c`.
+fn on_stack(case: &str, rounds: u64, options: &[&str]) -> Run {
+    let program = c_program("on_stack", &[]).expect("it compiles");
+    let program = program.to_str().expect("our own path");
+    let rounds = rounds.to_string();
+    let run = protect(
+        &format!("on_stack-{case}"),
+        options,
+        &[program, case, &rounds],
+    );
+    run.is_as(b"wrong 0\n");
+    run
+}
+
+#[test]
+fn data_in_the_frame_of_a_thread_that_waits_are_isolated() {
+    targets::side_by_side("data on a stack", || {
+        let run = on_stack("join", 3_000_000_000, &[]);
+        if run.count("commits") > 2 * run.count("episodes") {
+            return Ok(());
+        }
+        Err(run.said)
+    });
+}
+
+#[test]
+fn frames_that_end_or_are_left_by_a_jump_keep_what_is_in_them() {
+    let _alone = targets::alone();
+    for case in ["turns", "jump", "wakes"] {
+        for options in [&[][..], &["--every", "700"]] {
+            on_stack(case, 400_000_000, options);
         }
     }
 }

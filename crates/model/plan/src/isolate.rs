@@ -35,9 +35,19 @@ pub fn isolation(findings: &Findings, strict: bool) -> Isolation<'_> {
     isolation
 }
 
-/// Why the objects of one finding, or of one line of a program that still runs, may not be
-/// isolated; `None` if they may. `strict` as in [`isolation`].
-pub fn cannot_be_isolated(finding: &Finding, strict: bool) -> Option<&'static str> {
+/// Why the objects of one finding may not be isolated in another run; `None` if they may. `strict` as
+/// in [`isolation`].
+fn cannot_be_isolated(finding: &Finding, strict: bool) -> Option<&'static str> {
+    let mut objects = std::iter::once(&finding.object).chain(&finding.neighbour);
+    if objects.any(|object| matches!(object.kind, ObjectKind::Mapping | ObjectKind::Stack)) {
+        return Some("memory that the program maps, and stacks, are recognised only while it runs");
+    }
+    cannot_be_isolated_here(finding, strict)
+}
+
+/// Why the objects of one line of a program that still runs may not be isolated; `None` if they may.
+/// `strict` as in [`isolation`].
+pub fn cannot_be_isolated_here(finding: &Finding, strict: bool) -> Option<&'static str> {
     if finding.latent {
         return Some("it costs nothing here");
     }
@@ -52,8 +62,9 @@ pub fn cannot_be_isolated(finding: &Finding, strict: bool) -> Option<&'static st
         match object.kind {
             ObjectKind::Global if object.name.is_some() => {}
             ObjectKind::Heap if !object.allocation.is_empty() => {}
+            ObjectKind::Mapping | ObjectKind::Stack => {}
             ObjectKind::Global | ObjectKind::Heap => return Some("its object has no name"),
-            _ => return Some("only global variables and heap objects can be isolated"),
+            _ => return Some("thread-local variables can't be isolated"),
         }
     }
     let layout = Layout::of(finding, 64);
@@ -146,9 +157,15 @@ mod tests {
         let mut atomic = finding(vec![word(0, &[(1, 90)]), word(8, &[(2, 80)])]);
         atomic.lines[0].words[0].threads[0].atomics = 1;
         assert_eq!(left_out(atomic, false).len(), 1);
-        let mut stack = finding(vec![word(0, &[(1, 90)]), word(8, &[(2, 80)])]);
-        stack.object.kind = ObjectKind::Stack;
-        assert_eq!(left_out(stack, false).len(), 1);
+        let mut local = finding(vec![word(0, &[(1, 90)]), word(8, &[(2, 80)])]);
+        local.object.kind = ObjectKind::Tls;
+        assert_eq!(left_out(local, false).len(), 1);
+        for kind in [ObjectKind::Stack, ObjectKind::Mapping] {
+            let mut passing = finding(vec![word(0, &[(1, 90)]), word(8, &[(2, 80)])]);
+            passing.object.kind = kind;
+            assert_eq!(cannot_be_isolated_here(&passing, false), None);
+            assert_eq!(left_out(passing, false).len(), 1, "in another run");
+        }
         assert_eq!(left_out(finding(vec![]), false).len(), 1);
     }
 }

@@ -26,7 +26,7 @@ mod truly_shared;
 mod words;
 
 use called::{called, is_bare_stack};
-pub use isolate::{Isolation, cannot_be_isolated, isolation};
+pub use isolate::{Isolation, cannot_be_isolated_here, isolation};
 use layout::Layout;
 use sunder_findings::{Advice, Finding, Fix, LatentOn, Sharing};
 

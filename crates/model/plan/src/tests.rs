@@ -137,7 +137,7 @@ fn elements_used_by_one_thread_at_a_time_are_aligned() {
     );
     // They are not private in the sense of `protect`. Nor are they if two threads used them at
     // once.
-    assert!(crate::isolate::cannot_be_isolated(&finding, false).is_some());
+    assert!(crate::isolate::cannot_be_isolated_here(&finding, false).is_some());
     finding.sharing = Sharing::Mixed;
     let all = advise(&finding, 64);
     assert!(all.iter().all(|a| !a.text.contains("at a time")), "{all:?}");

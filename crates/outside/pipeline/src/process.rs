@@ -229,8 +229,14 @@ impl Process {
 
     /// Replaces the mappings by those that were read anew.
     pub fn set_mappings(&mut self, mappings: Mappings) {
-        self.mappings = as_it_was(&self.mappings, mappings);
+        self.mappings = self.restored(mappings);
         self.common_memory = has_common_memory(&self.mappings);
+    }
+
+    /// These mappings of the process, with what was there before a remedy made memory sharable.
+    #[must_use]
+    pub fn restored(&self, now: Mappings) -> Mappings {
+        as_it_was(&self.mappings, now)
     }
 
     /// Whether it may share memory with other processes.

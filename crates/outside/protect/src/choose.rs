@@ -1,11 +1,12 @@
 //! Chooses which objects of a running program are isolated, from the judge's verdicts on lines:
 //! whole objects in which each word that was seen contended belongs to one thread. Called by
-//! `live`. Enters heap blocks into the control file, so that the library reports when they are
-//! freed. Must not isolate a thread itself: it asks the keeper for pages.
+//! `live`. Enters heap blocks and mappings into the control file, so that the library reports when
+//! they are freed or unmapped. Must not isolate a thread itself: it asks the keeper for pages.
 
 use super::image::is_systems;
 use super::keeper::Keeper;
-use super::pages::{LARGEST, PageRequest};
+use super::lasting::{GONE, Lasting};
+use super::pages::{LARGEST, PageRequest, Pages};
 use super::report::Isolated;
 use super::target;
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use sunder_findings::{Finding, Line, Object, ObjectKind, ThreadUse, Word};
 use sunder_pipeline::Process;
 use sunder_pipeline::show_sharing;
 use sunder_pipeline::{Part, name_line, show_object};
-use sunder_plan::cannot_be_isolated;
+use sunder_plan::cannot_be_isolated_here;
 use sunder_sharing::{Confidence, PageRuns, Sharing, Verdict};
 
 /// Lines that together cost a smaller share of their threads' time are not worth stopping the program
@@ -29,17 +30,14 @@ const RECENT: Duration = Duration::from_millis(200);
 const GATHERING: Duration = Duration::from_millis(30);
 /// Pause before a refused line is judged again; doubled after each refusal.
 const AGAIN: Duration = Duration::from_millis(250);
-/// The reason for refusing a block that was freed; not reported, as it tells a user nothing.
-const GONE: &str = "it is gone";
 /// Most lines that are named in one look, as each takes a moment.
 const AT_ONCE: usize = 16;
 
 /// An object that is isolated, or that is about to be.
 struct Subject {
     request: PageRequest,
-    /// When its heap block was allocated, at the earliest.
-    born: Option<Time>,
-    /// Its heap block was seen alive after it was entered into the control file.
+    lasting: Lasting,
+    /// It was seen to be there after it was entered into the control file.
     settled: bool,
 }
 
@@ -132,7 +130,7 @@ impl Chooser {
                 },
             );
             match self.take(process, keeper, verdict, &line.parts, &verdicts) {
-                Ok(spans) => self.isolated.push(Isolated {
+                Ok(spans) => self.note(Isolated {
                     name,
                     address: spans.first().map_or(0, |s| s.start.0),
                     bytes: spans.iter().map(|s| s.len).sum(),
@@ -141,6 +139,15 @@ impl Chooser {
                 }),
                 Err(why) => self.refuse(verdict, now, format!("`{name}`: {why}")),
             }
+        }
+    }
+
+    /// Notes what is isolated, unless it was before: a frame's object is chosen again when its thread
+    /// waits again.
+    fn note(&mut self, new: Isolated) {
+        let same = |old: &Isolated| (&old.name, old.address) == (&new.name, new.address);
+        if !self.isolated.iter().any(same) {
+            self.isolated.push(new);
         }
     }
 
@@ -193,35 +200,34 @@ impl Chooser {
         for part in parts {
             let object = show_object(process, &part.name, None);
             let span = part.name.span().ok_or("its size is not known")?;
+            let lasting = Lasting::of(process, &object, (span, part.name.thread), verdict)?;
+            let span = lasting.object(span, verdict, verdicts);
             may_be_isolated(&object, span, verdict, self.strict)?;
             // The whole object counts, not only this line of it.
             for other in verdicts.iter().filter(|v| counts(v, span)) {
                 may_be_isolated(&object, span, other, self.strict)?;
             }
-            let born = match object.kind {
-                ObjectKind::Heap => Some(birth(process, span, verdict)?),
-                _ => None,
-            };
-            subjects.push((span, born));
+            subjects.push((span, lasting));
         }
         if subjects.is_empty() {
             return Err("it is not known what it is".into());
         }
         let spans = subjects.iter().map(|(span, _)| *span).collect();
-        for (span, born) in subjects {
-            let block = match born {
-                Some(_) => Some(write_down(keeper, span).ok_or("there are too many objects")?),
-                None => None,
+        for (span, lasting) in subjects {
+            let block = match lasting {
+                Lasting::Global => None,
+                _ => Some(write_down(keeper, span).ok_or("there are too many objects")?),
             };
             self.subjects.push(Subject {
                 request: PageRequest {
                     start: span.start.0,
                     size: span.len,
                     whole_pages: false,
+                    common: lasting.is_common(),
                     block,
                 },
-                born,
-                settled: born.is_none(),
+                lasting,
+                settled: block.is_none(),
             });
         }
         self.changes = None;
@@ -229,8 +235,28 @@ impl Chooser {
         Ok(spans)
     }
 
+    /// Gives up objects in frames of threads that have run since: the frames may have ended.
+    fn give_up_frames(&mut self, process: &Process, keeper: &Keeper) {
+        self.subjects.retain(|subject| {
+            let start = subject.request.start;
+            if !subject.lasting.is_in_a_frame() || subject.lasting.is_there(process, start) {
+                return true;
+            }
+            if let Some(block) = subject
+                .request
+                .block
+                .and_then(|at| keeper.shared.blocks.get(at))
+            {
+                let _ = block.address.compare_exchange(start, 0, SeqCst, Relaxed);
+            }
+            Pages::give_up(&keeper.shared, start, subject.request.size);
+            false
+        });
+    }
+
     /// Asks for the pages of objects that were chosen in an earlier look and are still alive.
     pub fn request_pages(&mut self, process: &Process, keeper: &mut Keeper) {
+        self.give_up_frames(process, keeper);
         let open = self.subjects.iter().any(|s| !s.settled);
         let changes = keeper.shared.block_changes.load(SeqCst);
         if !open && self.changes == Some(changes) {
@@ -247,13 +273,9 @@ impl Chooser {
                 return false;
             }
             if !subject.settled {
-                // The block was entered before this check, so freeing it from here on is reported.
-                let still = process
-                    .heap()
-                    .and_then(|h| h.segment.block_at(Address(start)));
-                let same = still
-                    .is_some_and(|b| b.freed.is_none() && Some(b.born.earliest) == subject.born);
-                if !same {
+                // It was entered before this check, so that it is reported if it goes away from
+                // here on.
+                if !subject.lasting.is_there(process, start) {
                     let _ = block.address.compare_exchange(start, 0, SeqCst, Relaxed);
                     return false;
                 }
@@ -292,7 +314,7 @@ fn may_be_isolated(
     if verdict.sharing == Sharing::True {
         return Err("threads use the same bytes".into());
     }
-    match cannot_be_isolated(&as_finding(object, verdict), strict) {
+    match cannot_be_isolated_here(&as_finding(object, verdict), strict) {
         Some(why) => Err(why.into()),
         None => Ok(()),
     }
@@ -326,21 +348,6 @@ fn as_finding(object: &Object, verdict: &Verdict) -> Finding {
         }],
         ..Finding::default()
     }
-}
-
-/// When the block that `verdict` is about was allocated.
-///
-/// # Errors
-/// If that is not known, or another block lies there by now.
-fn birth(process: &Process, span: Span, verdict: &Verdict) -> Result<Time, String> {
-    let block = process
-        .heap()
-        .and_then(|heap| heap.segment.block_at(span.start))
-        .ok_or("its block is not known")?;
-    if block.span != span || block.freed.is_some() || verdict.first < block.born.earliest {
-        return Err(GONE.into());
-    }
-    Ok(block.born.earliest)
 }
 
 /// Enters a block into the table that the library reads when blocks are freed; gives its place.

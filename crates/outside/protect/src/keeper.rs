@@ -20,8 +20,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
-use sunder_access::{ProcessId, Time};
-use sunder_observe::monotonic_now;
+use sunder_access::{Address, ProcessId, Time};
+use sunder_observe::{monotonic_now, proc};
 use sunder_stop::{Stop, Stopped};
 use sunder_wire::isolation::{
     CODES, CONTROL_BYTES, Control, RANGES, REGISTERS, SLOTS, Slot, THREAD_AREA, THREAD_AREAS_AT,

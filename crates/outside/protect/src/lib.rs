@@ -15,6 +15,7 @@ mod guard;
 mod hooks;
 mod image;
 mod keeper;
+mod lasting;
 mod live;
 mod named;
 pub mod observer;

@@ -24,7 +24,9 @@ pub struct PageRequest {
     pub size: u64,
     /// For tests: all other bytes on their pages are meant too.
     pub whole_pages: bool,
-    /// Index of their heap block in the control file's table, if they can be freed.
+    /// The program has mapped them with `MAP_SHARED`, so that they need not be made sharable.
+    pub common: bool,
+    /// Index in the control file's table of blocks, if they can be freed or unmapped.
     pub block: Option<usize>,
 }
 
@@ -56,6 +58,29 @@ impl Pages {
         pages.any(|page| page.given_up.load(Relaxed) == 0)
     }
 
+    /// Gives up the pages of these bytes: their object is gone. Threads share them again at their next
+    /// commit.
+    pub fn give_up(shared: &Shared, start: u64, bytes: u64) {
+        let end = start.saturating_add(bytes);
+        let over = |page: &&PrivatePage| {
+            let at = page.address.load(Relaxed);
+            at < end && start < at.saturating_add(PAGE)
+        };
+        for page in known(shared).filter(over) {
+            page.given_up.store(GONE, SeqCst);
+        }
+    }
+
+    /// Gives up all pages of the table but those that `keep` says. To be called while no thread is
+    /// isolated.
+    pub fn keep_only(shared: &Shared, mut keep: impl FnMut(u64) -> bool) {
+        for page in known(shared).filter(|page| page.given_up.load(Relaxed) == 0) {
+            if !keep(page.address.load(Relaxed)) {
+                page.given_up.store(1, SeqCst);
+            }
+        }
+    }
+
     /// Whether a wanted page lies in memory that is not sharable yet.
     pub fn any_new(shared: &Shared) -> bool {
         let count = shared.range_count.load(SeqCst) as usize;
@@ -64,7 +89,8 @@ impl Pages {
             let at = page.address.load(Relaxed);
             let has =
                 |[from, to]: &[AtomicU64; 2]| (from.load(Relaxed)..to.load(Relaxed)).contains(&at);
-            page.given_up.load(Relaxed) == 0 && !ranges().any(has)
+            let private = page.common.load(Relaxed) == 0;
+            page.given_up.load(Relaxed) == 0 && private && !ranges().any(has)
         })
     }
 
@@ -164,6 +190,7 @@ fn write(shared: &Shared, request: &PageRequest) {
             wanted.address.store(page, Relaxed);
             wanted.given_up.store(0, SeqCst);
         }
+        wanted.common.store(request.common.into(), Relaxed);
         for byte in first..=last {
             if let Some(bits) = wanted.bytes.get((byte / 64) as usize) {
                 bits.fetch_or(1 << (byte % 64), Relaxed);
@@ -195,6 +222,7 @@ mod tests {
             start,
             size,
             whole_pages: false,
+            common: false,
             block: None,
         }
     }
@@ -264,6 +292,22 @@ mod tests {
         pages.request(&shared, request(0x50_0000, 8));
         assert!(pages.settle(&shared));
         assert_eq!(table(&shared), [(0x10_0000, 0, 64), (0x50_0000, 0, 8)]);
+    }
+
+    #[test]
+    fn only_the_pages_of_what_is_gone_are_given_up() {
+        let shared = Shared::new().expect("memory files exist");
+        let mut pages = Pages::default();
+        for page in 0..4 {
+            pages.request(&shared, request(0x10_0000 + page * PAGE, 64));
+        }
+        assert!(pages.settle(&shared));
+        Pages::give_up(&shared, 0x10_1ff0, 32);
+        let given: Vec<u32> = table(&shared).iter().map(|page| page.1).collect();
+        assert_eq!(given, [0, GONE, GONE, 0]);
+        Pages::keep_only(&shared, |page| page != 0x10_3000);
+        let given: Vec<u32> = table(&shared).iter().map(|page| page.1).collect();
+        assert_eq!(given, [0, GONE, GONE, 1]);
     }
 
     #[test]

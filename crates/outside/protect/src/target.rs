@@ -173,6 +173,7 @@ impl Targets {
                     start,
                     size,
                     whole_pages: global.whole_pages,
+                    common: false,
                     block: None,
                 };
                 keeper.request_pages(request);
@@ -193,6 +194,7 @@ pub fn ask_for_blocks_of(keeper: &mut Keeper, own: bool) {
                 start,
                 size,
                 whole_pages: false,
+                common: false,
                 block: Some(place),
             };
             keeper.request_pages(request);

@@ -5,6 +5,15 @@
 use super::super::hooks::Readiness;
 use super::*;
 
+/// Whether no other process has this page in common with the process.
+fn is_alone(process: ProcessId, page: u64) -> bool {
+    match proc::AnonymousShared::at(process, Address(page)) {
+        Ok(Some(mut memory)) => memory.is_of_one_process().is_ok(),
+        Ok(None) => true,
+        Err(_) => false,
+    }
+}
+
 impl Keeper {
     /// Whether memory must be made sharable: none is so far, or isolated threads need new memory.
     pub(super) fn wants_conversion(&mut self) -> bool {
@@ -61,6 +70,9 @@ impl Keeper {
             return;
         }
         if self.shared.conversions.load(Acquire) == 0 {
+            // Before the first conversion a fork does not end isolation.
+            let process = ProcessId(self.process.unsigned_abs());
+            Pages::keep_only(&self.shared, |page| is_alone(process, page));
             // Before the hooks were in place, modules could come and go unseen.
             self.learn_code();
             self.guards.look_again(self.process, &self.shared);

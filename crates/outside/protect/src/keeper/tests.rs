@@ -88,6 +88,7 @@ fn state_of_an_earlier_program_is_forgotten() {
         start: 0x1000,
         size: 8,
         whole_pages: true,
+        common: false,
         block: None,
     };
     keeper.pages.request(&shared, request);
