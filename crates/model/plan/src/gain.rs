@@ -44,7 +44,7 @@ const WITH_EXTREMES: usize = 5;
 /// same contention costs more in one run than in another, as threads meet in another rhythm. In
 /// points of speed. Learned from every second workload, for intervals that hold nine gains of ten,
 /// and checked on the others (docs/design/judge.md, "What a fix gains").
-const BETWEEN_RUNS: f64 = 0.12;
+const BETWEEN_RUNS: f64 = 0.15;
 
 /// The gain of a program with these threads whose run took `wall_ns` on so many `cpus`, if nothing
 /// contended any more. `None` if too little was compared.
