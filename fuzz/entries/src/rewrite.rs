@@ -17,7 +17,7 @@ use generate::{
 use iced_x86::{FlowControl, Instruction, RflagsBits};
 use sunder_access::{Address, CodeAddress, Span};
 use sunder_rewrite::{
-    Block, Condition, Frame, Memory, MovedPage, Registers, Request, Rule, Seen, more_targets,
+    Block, Condition, Frame, Memory, Met, MovedPage, Registers, Request, Rule, Seen, more_targets,
     return_slot, specialise,
 };
 use sunder_x86::Manual;
@@ -173,6 +173,7 @@ struct Moved<'a> {
     moved: MovedPage,
     blocks: Vec<(u64, Block)>,
     seen: Vec<Seen>,
+    met: Vec<Met>,
     next: u64,
     thrown: u8,
 }
@@ -202,6 +203,7 @@ impl<'a> Moved<'a> {
             },
             blocks: Vec::new(),
             seen: Vec::new(),
+            met: Vec::new(),
             next: CACHE,
             thrown,
         }
@@ -222,7 +224,7 @@ impl<'a> Moved<'a> {
             let copied = (CACHE..PAGE).contains(&machine.ip);
             let throw = self.thrown > 0 && number % (3 + usize::from(self.thrown)) == 0;
             if copied && throw {
-                machine.ip = self.original(machine.ip);
+                self.show_original(&mut machine);
             }
             let i = self.instruction(machine.ip)?;
             let allowed =
@@ -254,19 +256,23 @@ impl<'a> Moved<'a> {
         self.blocks.iter().find(holds)
     }
 
-    /// The address in the original code for a thread in a copy.
-    fn original(&self, ip: u64) -> u64 {
+    /// Moves a thread in a copy to the original code.
+    fn show_original(&self, machine: &mut Machine) {
+        let ip = machine.ip;
         let Some((at, block)) = self.block(ip) else {
-            return ip;
+            return;
         };
         let here = block.resume.iter().find(|r| u64::from(r.offset) == ip - at);
-        here.expect("a thread is at an instruction").original.0
+        let here = here.expect("a thread is at an instruction");
+        machine.ip = here.original.0;
+        machine.general[4] += if here.pushed { 8 } else { 0 };
     }
 
     /// The address at which the thread goes on.
     fn answer(&mut self, machine: &mut Machine) -> Option<u64> {
         let copied = self.block(machine.ip).is_some();
-        let ip = self.original(machine.ip);
+        self.show_original(machine);
+        let ip = machine.ip;
         if let Some(known) = self.enter(machine, ip, copied) {
             return Some(known);
         }
@@ -295,12 +301,21 @@ impl<'a> Moved<'a> {
             registers,
             moved: &self.moved,
             seen: &self.seen,
+            met: &self.met,
             memory: Memory(&read),
             at: CodeAddress(self.next),
         };
-        // The tool may ask for more targets, whatever the request says about pointers.
-        let _ = more_targets(&request);
-        let block = specialise(&request).ok()?;
+        // As the tool does it. There are few calls and functions.
+        let mut met = self.met.clone();
+        met.extend(more_targets(&request));
+        met.sort_unstable();
+        met.dedup();
+        let block = specialise(&Request {
+            met: &met,
+            ..request
+        });
+        let block = block.ok()?;
+        self.met = met;
         let at = self.next;
         for (n, byte) in block.bytes.iter().enumerate() {
             machine.memory.insert(at + n as u64, *byte);

@@ -12,7 +12,7 @@ pub use sunder_x86::copies::CONDITIONS;
 /// The first eight bytes of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDMOVE");
 /// The version of the layout.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The value that comes with the signal by which the tool asks a thread to look at
 /// [`Area::wanted`].
 pub const TOOL_SIGNAL: u64 = 0x5355_4e44_4245_4c4c;
@@ -134,7 +134,10 @@ pub struct Group {
 #[derive(Debug)]
 pub struct Resume {
     /// Offset of the copied instruction from the start of the area's code; ascending.
-    pub offset: AtomicU64,
+    pub offset: AtomicU32,
+    /// Bytes by which the stack pointer has to go up for the original instruction: the copy has
+    /// pushed what it has not.
+    pub pushed: AtomicU32,
     /// Address of the original instruction.
     pub original: AtomicU64,
 }

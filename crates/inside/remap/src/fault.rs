@@ -4,8 +4,8 @@
 //! Contexts: signal.
 
 use crate::ask::{Answer, ask};
-use crate::lookup::{self, show_original};
-use crate::registers::{general, ip, set_ip, stack_pointer};
+use crate::lookup::{self, Original, show_original};
+use crate::registers::{general, set_ip, stack_pointer};
 use crate::shared::{self, control};
 use crate::{area, cancel, contexts, interrupted, peek, program};
 use core::ffi::{c_int, c_void};
@@ -149,9 +149,10 @@ fn redirect_in(
     on_page: bool,
     state: &mut libc::ucontext_t,
 ) -> bool {
-    let (here, copied) = lookup::original(ip(state));
     // The thread continues at the original unless the code below finds a better place.
-    set_ip(state, here);
+    let Original {
+        ip: here, copied, ..
+    } = show_original(state);
     loop {
         let now = area.state.load(Acquire);
         match now {

@@ -1,49 +1,63 @@
 //! Which copy stands for an instruction, and which instruction a copy stands for.
 //! Contexts: signal.
 
-use crate::registers::{General, ip, set_ip};
+use crate::registers::{General, ip, set_ip, set_stack_pointer, stack_pointer};
 use crate::shared::areas;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_wire::remap::{Area, CACHE, CONDITIONS, Condition, Control, ENTRIES, STACK, bucket};
 
-/// The original of an instruction in the area's code; `None` if `ip` is not in the code, and
-/// `Some(None)` if it is there but at no instruction of a copy.
-fn original_in(area: &Area, ip: u64) -> Option<Option<u64>> {
+/// Where a thread is in the original code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Original {
+    /// The instruction.
+    pub ip: u64,
+    /// Whether the thread is in a copy of it.
+    pub copied: bool,
+    /// Bytes by which its stack pointer has to go up: the copy has pushed what the original has not.
+    pushed: u64,
+}
+
+/// The original of an instruction in the area's code; `None` if `ip` is not in the code.
+fn original_in(area: &Area, ip: u64) -> Option<Original> {
     let offset = ip.wrapping_sub(area.code.load(Relaxed));
     if offset >= CACHE {
         return None;
     }
     let count = area.resume_count.load(Acquire) as usize;
     let known = area.resumes.get(..count)?;
-    let index = known.partition_point(|r| r.offset.load(Relaxed) < offset);
-    let found = known
-        .get(index)
-        .filter(|r| r.offset.load(Relaxed) == offset)
-        .map(|r| r.original.load(Relaxed));
-    Some(found)
+    let index = known.partition_point(|r| u64::from(r.offset.load(Relaxed)) < offset);
+    let found = known.get(index);
+    let found = found.filter(|r| u64::from(r.offset.load(Relaxed)) == offset);
+    Some(Original {
+        // If no instruction begins at this address, no thread can be there.
+        ip: found.map_or(ip, |r| r.original.load(Relaxed)),
+        copied: true,
+        pushed: found.map_or(0, |r| r.pushed.load(Relaxed).into()),
+    })
 }
 
-/// The original instruction for `ip`, and whether the thread is in a copy of it.
-pub fn original(ip: u64) -> (u64, bool) {
-    for area in areas() {
-        match original_in(area, ip) {
-            Some(Some(original)) => return (original, true),
-            // No instruction begins at this address, so no thread can be there.
-            Some(None) => return (ip, true),
-            None => {}
-        }
-    }
-    (ip, false)
+/// Where a thread at `ip` is in the original code.
+fn original(ip: u64) -> Original {
+    areas()
+        .find_map(|area| original_in(area, ip))
+        .unwrap_or(Original {
+            ip,
+            copied: false,
+            pushed: 0,
+        })
 }
 
-/// If the thread is in a copy, changes its instruction pointer to the original, where it also
-/// continues. The registers are the same in both.
-pub fn show_original(state: &mut libc::ucontext_t) {
-    let here = ip(state);
-    let (original, copied) = original(here);
-    if copied && original != here {
-        set_ip(state, original);
+/// If the thread is in a copy, moves it to the original, where it also continues. But for the stack
+/// pointer, the registers are the same in both.
+pub fn show_original(state: &mut libc::ucontext_t) -> Original {
+    let original = original(ip(state));
+    if original.copied {
+        set_ip(state, original.ip);
     }
+    if original.pushed > 0 {
+        set_stack_pointer(state, stack_pointer(state).wrapping_add(original.pushed));
+    }
+    original
 }
 
 /// The address at which a thread continues that can't execute `ip`. `only_alone` excludes copies of

@@ -54,3 +54,10 @@ pub fn stack_pointer(state: &libc::ucontext_t) -> u64 {
     let [_, _, _, _, pointer, ..] = general(state);
     pointer
 }
+
+/// Sets the stack pointer.
+pub fn set_stack_pointer(state: &mut libc::ucontext_t, to: u64) {
+    if let Some(pointer) = state.uc_mcontext.gregs.get_mut(libc::REG_RSP as usize) {
+        *pointer = to as i64;
+    }
+}

@@ -5,9 +5,9 @@
 
 use crate::facts::at_fault;
 use crate::flow::{Graph, OUTER};
-use crate::pointers::{Context, Targets, is_thread_local, is_through, slot};
+use crate::pointers::{Context, Targets, add, is_thread_local, is_through, slot};
 use crate::registers::Register;
-use crate::request::{Code, Frame, Memory, MovedPage, Relocation, Request};
+use crate::request::{Code, Frame, Memory, Met, MovedPage, Relocation, Request};
 use crate::speculate::{exact, loaded};
 use crate::values::{State, Values};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -41,19 +41,20 @@ pub fn call_targets(frame: &Frame<'_>, memory: Memory<'_>, moved: &MovedPage) ->
     let leads_to = |n: usize| {
         let i = &graph.nodes[n].instruction;
         if is_through(i) {
-            return context.target(i);
+            return context.targets(i);
         }
         let leaves = i.is_jmp_short_or_near() && !frame.code.contains(i.near_branch_target());
-        (leaves || i.is_call_near()).then(|| i.near_branch_target())
+        let leads = leaves || i.is_call_near();
+        leads.then(|| i.near_branch_target()).into_iter().collect()
     };
-    let targets: BTreeMap<usize, u64> = (0..graph.nodes.len())
-        .filter_map(|n| Some((n, leads_to(n)?)))
-        .collect();
+    let targets: BTreeMap<usize, Vec<u64>> =
+        (0..graph.nodes.len()).map(|n| (n, leads_to(n))).collect();
     let those = |wanted: &dyn Fn(&usize) -> bool| {
         let mut those: Vec<CodeAddress> = targets
             .iter()
             .filter(|(n, _)| wanted(n))
-            .map(|(_, &target)| CodeAddress(target))
+            .flat_map(|(_, targets)| targets)
+            .map(|&target| CodeAddress(target))
             .collect();
         those.sort_unstable();
         those.dedup();
@@ -78,22 +79,17 @@ pub fn is_linker_stub(code: Code<'_>) -> bool {
     first.is_jmp_near_indirect() && first.is_ip_rel_memory_operand()
 }
 
-/// Further functions whose code the copy could use: the targets of pointers that are known from
-/// the registers and from the stack.
-pub fn more_targets(request: &Request<'_>) -> Vec<CodeAddress> {
-    let targets = targets(request);
-    let is_new = |target: &u64| {
-        let own = [request.frame.code.start.0, 0];
-        !own.contains(target) && !request.callees.iter().any(|c| c.start.0 == *target)
-    };
-    let mut more: Vec<CodeAddress> = targets
-        .into_values()
-        .filter(is_new)
-        .map(CodeAddress)
-        .collect();
-    more.sort_unstable();
-    more.dedup();
-    more
+/// Calls and jumps through pointers in the code of a request, with the functions to which they lead
+/// as far as the registers, the stack and earlier questions tell: the copy could use the code of
+/// these.
+pub fn more_targets(request: &Request<'_>) -> Vec<Met> {
+    let all = targets(request).into_iter();
+    let each = all.flat_map(|(back, functions)| functions.into_iter().map(move |f| (back, f)));
+    let met = each.map(|(back, function)| Met {
+        back: CodeAddress(back),
+        function: CodeAddress(function),
+    });
+    met.filter(|met| met.function.0 != 0).collect()
 }
 
 /// The targets of calls through pointers, as far as the stack and the registers tell.
@@ -102,8 +98,16 @@ pub(crate) fn targets(request: &Request<'_>) -> Targets {
     // The return address of each caller shows that it called the function within it.
     let mut inner = request.frame.code.start.0;
     for caller in request.callers {
-        targets.insert(caller.ip.0, inner);
+        add(&mut targets, caller.ip.0, inner);
         inner = caller.code.start.0;
+    }
+    let own = [request.frame.code];
+    let callers = request.callers.iter().map(|caller| caller.code);
+    let all = own.into_iter().chain(callers);
+    let all: Vec<Code<'_>> = all.chain(request.callees.iter().copied()).collect();
+    let is_there = |met: &&Met| all.iter().any(|code| code.contains(met.back.0));
+    for met in request.met.iter().filter(is_there) {
+        add(&mut targets, met.back.0, met.function.0);
     }
     for depth in (0..=request.callers.len()).rev() {
         let before = targets.clone();
@@ -131,7 +135,7 @@ fn foresee(request: &Request<'_>, mut graph: Graph, at: usize, targets: &mut Tar
             && !graph.tables.contains_key(&n)
             && let Some(target) = through(request, i, &state, &mut manual)
         {
-            targets.insert(i.next_ip(), target);
+            add(targets, i.next_ip(), target);
         }
         let mut after = node.effects.apply(&state);
         if let Some((register, value)) = loaded(request, i, &state) {
@@ -165,8 +169,12 @@ fn through(
     let does = manual.does(i);
     let read = does.accesses().find(|a| a.action == Action::Read)?;
     let place = exact(&read.place, state)?;
-    let stays = request.moved.relocation(place, 8) == Relocation::Elsewhere;
-    stays.then(|| (request.memory.0)(Address(place), 8))?
+    let delta = match request.moved.relocation(place, 8) {
+        Relocation::Elsewhere => 0,
+        Relocation::In(rule) => rule.delta,
+        Relocation::Straddles => return None,
+    };
+    (request.memory.0)(Address(place.wrapping_add_signed(delta)), 8)
 }
 
 /// The register that is popped from the stack, and its value, which a caller kept there.

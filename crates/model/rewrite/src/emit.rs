@@ -72,6 +72,7 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
         .map(|(item, &offset)| Resume {
             offset,
             original: CodeAddress(item.resume),
+            pushed: item.pushed,
         })
         .collect();
     let instance = chosen.graph.nodes[chosen.at].instance;
@@ -142,13 +143,11 @@ impl Emitter<'_> {
             if self.labels.contains_key(&Target::Unexpected(way, n)) {
                 self.label(Target::Unexpected(way, n));
                 let instruction = chosen.graph.nodes[n].instruction;
-                let returns = instruction.flow_control() == FlowControl::Return;
-                let goes = if returns {
-                    instruction
+                if instruction.flow_control() == FlowControl::Return {
+                    self.put(instruction, instruction.ip());
                 } else {
-                    self.through(way, n)
-                };
-                self.put(goes, instruction.ip());
+                    self.other_targets(way, n);
+                }
             }
         }
     }
@@ -214,6 +213,7 @@ impl Emitter<'_> {
                     instruction,
                     target: Some(target),
                     resume: ip,
+                    pushed: false,
                 });
                 self.go_on(way, instance, instruction.next_ip(), next);
             }
@@ -221,16 +221,7 @@ impl Emitter<'_> {
                 self.kernel_call(way, n, &instruction, next);
             }
             FlowControl::Call => self.call(way, n, &instruction, next),
-            FlowControl::IndirectCall => {
-                let elsewhere = self.original(ip);
-                // The comparison changes the flags.
-                if chosen.live_flags.contains(&n) {
-                    self.branch(Code::Jmp_rel32_64, elsewhere, ip);
-                    return;
-                }
-                self.compare_pointer(way, n, elsewhere);
-                self.call(way, n, &instruction, next);
-            }
+            FlowControl::IndirectCall => self.call_through(way, n, next),
             FlowControl::Return => self.return_to_caller(way, n, &instruction, next),
             _ => self.put(instruction, ip),
         }

@@ -10,7 +10,7 @@ use crate::table::{Table, table};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use alloc::{collections::BTreeSet, vec};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Register as Part};
 use sunder_x86::{Flags, Manual};
 
 /// The most instructions of a graph. Threads leave the copy where it ends.
@@ -56,8 +56,8 @@ pub(crate) struct Graph {
     pub calls: Vec<Called>,
     /// Jumps through tables.
     pub tables: BTreeMap<usize, Table>,
-    /// Calls and jumps through pointers whose targets are copied, with the targets' addresses.
-    pub through: BTreeMap<usize, u64>,
+    /// Calls and jumps through pointers with copied targets, and the addresses of these.
+    pub through: BTreeMap<usize, Vec<u64>>,
 }
 
 /// A call whose function is copied.
@@ -95,8 +95,8 @@ pub(crate) fn can_be_copied(i: &Instruction) -> bool {
         FlowControl::IndirectBranch => i.is_jmp_near_indirect(),
         FlowControl::Return => i.mnemonic() == iced_x86::Mnemonic::Ret,
         FlowControl::Call => i.is_call_near(),
-        // A call through a pointer can't be copied as a push and a jump: a thread that is
-        // stopped between them would have no corresponding instruction in the original code.
+        // Copied as a push and a jump. What has `rsp` in a register operand would change between.
+        FlowControl::IndirectCall => is_through(i) && i.op0_register() != Part::RSP,
         _ => false,
     }
 }
@@ -155,14 +155,16 @@ impl Graph {
         let outer = callers.last().unwrap_or(&request.frame);
         let graph = Self::of(outer, context);
         let mut instance = OUTER;
-        for caller in callers.iter().rev() {
-            instance = graph.instance(instance, caller.ip.0)?;
+        for (n, caller) in callers.iter().enumerate().rev() {
+            let inner = n.checked_sub(1).and_then(|n| callers.get(n));
+            let inner = inner.unwrap_or(&request.frame);
+            instance = graph.instance(instance, caller.ip.0, inner)?;
         }
         let at = graph.find(instance, request.frame.ip.0)?;
         Some((graph, at))
     }
 
-    /// Adds the function that an instruction calls, or that the function ends in by a jump.
+    /// Adds the functions that an instruction calls, or that the function ends in by a jump.
     fn follow_call(&mut self, frame: &Frame<'_>, context: &Context<'_>, node: usize) {
         let Node {
             instruction: i,
@@ -175,35 +177,37 @@ impl Graph {
             return;
         }
         let through = is_through(&i);
-        let target = if through {
-            context.target(&i)
+        let targets = if through {
+            context.targets(&i)
         } else {
-            Some(i.near_branch_target())
+            vec![i.near_branch_target()]
         };
-        let Some((target, code)) = target.and_then(|t| Some((t, context.code(t)?))) else {
-            return;
-        };
-        let more = self.nodes.len() + code.bytes.len() / LENGTH;
-        if target == frame.code.start.0 || (through || ends_in) && more > MOST_THROUGH {
-            return;
+        for target in targets {
+            let Some(code) = context.code(target) else {
+                continue;
+            };
+            let more = self.nodes.len() + code.bytes.len() / LENGTH;
+            if target == frame.code.start.0 || (through || ends_in) && more > MOST_THROUGH {
+                continue;
+            }
+            let instance = if ends_in {
+                from
+            } else if self.may_call(&i, from, target) {
+                self.calls.push(Called {
+                    node,
+                    back: i.next_ip(),
+                    target,
+                    from,
+                });
+                self.calls.len() as u8
+            } else {
+                continue;
+            };
+            if through {
+                self.through.entry(node).or_default().push(target);
+            }
+            self.walk(code, target, instance, context);
         }
-        let instance = if ends_in {
-            from
-        } else if self.may_call(&i, from, target) {
-            self.calls.push(Called {
-                node,
-                back: i.next_ip(),
-                target,
-                from,
-            });
-            self.calls.len() as u8
-        } else {
-            return;
-        };
-        if through {
-            self.through.insert(node, target);
-        }
-        self.walk(code, target, instance, context);
     }
 
     /// Whether there is room for one more function, and the calls do not recurse.
@@ -224,11 +228,24 @@ impl Graph {
         true
     }
 
-    /// The instance of the call in `from` with the return address `back`.
-    pub(crate) fn instance(&self, from: u8, back: u64) -> Option<u8> {
-        let fits = |c: &Called| c.from == from && c.back == back;
-        let call = self.calls.iter().position(fits)?;
-        u8::try_from(call + 1).ok()
+    /// The instance of the call in `from` with the return address `back` that led to `inner`.
+    fn instance(&self, from: u8, back: u64, inner: &Frame<'_>) -> Option<u8> {
+        let calls = self.calls.iter().zip(1u8..);
+        let mut found = calls.filter(|(call, instance)| {
+            let fits = call.from == from && call.back == back;
+            fits && self.find(*instance, inner.ip.0).is_some()
+        });
+        let first = found.clone().next();
+        // A function that ends in another by a jump contains it.
+        let own = found.find(|(call, _)| call.target == inner.code.start.0);
+        own.or(first).map(|(_, instance)| instance)
+    }
+
+    /// The instances that were copied for a call, with the functions' addresses. The most probable
+    /// comes first.
+    pub(crate) fn instances(&self, node: usize) -> impl Iterator<Item = (u8, u64)> + '_ {
+        let calls = self.calls.iter().zip(1u8..);
+        calls.filter_map(move |(c, instance)| (c.node == node).then_some((instance, c.target)))
     }
 
     /// The call for which an instance was copied.
@@ -307,13 +324,14 @@ impl Graph {
             if let Some(table) = self.tables.get(&at) {
                 next.extend(table.targets.iter().filter_map(|&t| self.find(instance, t)));
             }
-            let inner = self.calls.iter().position(|c| c.node == at);
-            if let Some(inner) = inner {
-                next.extend(self.find(inner as u8 + 1, self.calls[inner].target));
-                exits = next.is_empty();
-            } else if let Some(&target) = self.through.get(&at) {
+            let inner: Vec<(u8, u64)> = self.instances(at).collect();
+            if !inner.is_empty() {
                 // With another pointer the thread leaves the copy. A call preserves no flags.
-                next.extend(self.find(instance, target));
+                let starts = inner.into_iter();
+                next.extend(starts.filter_map(|(instance, at)| self.find(instance, at)));
+                exits = next.is_empty();
+            } else if let Some(targets) = self.through.get(&at) {
+                next.extend(targets.iter().filter_map(|&t| self.find(instance, t)));
                 exits = next.is_empty();
             } else if let Some(call) = self.called(instance)
                 && is_plain_return(&node.instruction)

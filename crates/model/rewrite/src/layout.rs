@@ -32,11 +32,11 @@ fn follower(graph: &Graph, n: usize) -> Option<usize> {
             graph.find(node.instance, i.next_ip())
         }
         FlowControl::UnconditionalBranch => graph.find(node.instance, i.near_branch_target()),
-        FlowControl::IndirectBranch => graph.find(node.instance, *graph.through.get(&n)?),
+        FlowControl::IndirectBranch => graph.find(node.instance, *graph.through.get(&n)?.first()?),
         FlowControl::Call if is_kernel_call(i) => graph.find(node.instance, i.next_ip()),
         FlowControl::Call | FlowControl::IndirectCall => {
-            let inner = graph.calls.iter().position(|c| c.node == n)?;
-            graph.find(u8::try_from(inner + 1).ok()?, graph.calls[inner].target)
+            let (instance, target) = graph.instances(n).next()?;
+            graph.find(instance, target)
         }
         FlowControl::Return => {
             let call = graph.called(node.instance)?;

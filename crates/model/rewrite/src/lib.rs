@@ -63,7 +63,8 @@ pub use kernel::{is_harmless, without_hooks};
 pub use ordering::{Function, closed_points, ordering_pages};
 pub use registers::{Register, Registers};
 pub use request::{
-    Block, Code, Condition, Entry, Frame, Memory, MovedPage, Refusal, Request, Resume, Rule, Seen,
+    Block, Code, Condition, Entry, Frame, Memory, Met, MovedPage, Refusal, Request, Resume, Rule,
+    Seen,
 };
 
 /// Makes a copy of the code around the instruction that faulted.

@@ -1,10 +1,11 @@
 //! The single memory operand of an instruction, if another displacement can move it.
 
 use crate::effects::State;
+use crate::pointers::is_through;
 use crate::registers::Register;
 use crate::values::Values;
 use iced_x86::{Code, FlowControl, Instruction, Register as Iced};
-use sunder_x86::{Manual, Role};
+use sunder_x86::{Action, Manual, Role};
 
 /// The widest plain operand (AVX-512); wider accesses save the processor's state.
 const WIDEST: u64 = 64;
@@ -24,13 +25,20 @@ pub(crate) struct Operand {
 impl Operand {
     /// `None` if the instruction has no such operand, or accesses other memory too.
     pub(crate) fn of(i: &Instruction, manual: &mut Manual) -> Option<Self> {
-        if !(i.flow_control() == FlowControl::Next || i.is_jmp_near_indirect())
+        let calls = i.is_call_near_indirect() && is_through(i);
+        if !(i.flow_control() == FlowControl::Next || i.is_jmp_near_indirect() || calls)
             || has_long_displacement(i)
         {
             return None;
         }
         let does = manual.does(i);
-        let access = does.only_access().filter(|a| a.role == Role::Operand)?;
+        // A call also pushes its return address.
+        let access = if calls {
+            does.accesses().find(|a| a.action == Action::Read)
+        } else {
+            does.only_access()
+        };
+        let access = access.filter(|a| a.role == Role::Operand)?;
         let width = u64::from(access.width);
         // An address of 32 bits would have to stay within 32 bits; one to which a bit number or
         // a vector is added is not a single address.

@@ -5,11 +5,24 @@
 use crate::reach::is_far;
 use crate::request::{Code, Memory, MovedPage, Relocation, Request};
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use iced_x86::{Instruction, OpKind, Register as Part};
 use sunder_access::{Address, CodeAddress};
 
-/// The targets of calls and jumps through pointers, by the address after the instruction.
-pub(crate) type Targets = BTreeMap<u64, u64>;
+/// The targets of calls and jumps through pointers, by the address after the instruction. The
+/// most probable one comes first.
+pub(crate) type Targets = BTreeMap<u64, Vec<u64>>;
+
+/// The most targets of one call or jump that are copied.
+const MOST_TARGETS: usize = 6;
+
+/// Adds a target unless it is known or there are too many.
+pub(crate) fn add(targets: &mut Targets, after: u64, target: u64) {
+    let known = targets.entry(after).or_default();
+    if known.len() < MOST_TARGETS && !known.contains(&target) {
+        known.push(target);
+    }
+}
 
 /// What is known in addition to the code of a function.
 #[derive(Clone, Copy)]
@@ -54,16 +67,17 @@ impl<'a> Context<'a> {
         self.at.is_some_and(|at| is_far(i, at.0))
     }
 
-    /// The probable target of a call or jump through a pointer.
-    pub(crate) fn target(&self, i: &Instruction) -> Option<u64> {
+    /// The probable targets of a call or jump through a pointer.
+    pub(crate) fn targets(&self, i: &Instruction) -> Vec<u64> {
         if !is_through(i) || is_thread_local(i) || self.is_far(i) {
-            return None;
+            return Vec::new();
         }
         let slot = || {
             let slot = slot(i, self.moved)?;
             (self.memory.0)(slot, 8)
         };
-        self.targets.get(&i.next_ip()).copied().or_else(slot)
+        let known = self.targets.get(&i.next_ip()).cloned();
+        known.unwrap_or_else(|| slot().into_iter().collect())
     }
 
     pub(crate) fn code(&self, target: u64) -> Option<&'a Code<'a>> {

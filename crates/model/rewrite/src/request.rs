@@ -124,6 +124,15 @@ pub struct Seen {
     pub index: u64,
 }
 
+/// A call that was found on the stack of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Met {
+    /// Its return address.
+    pub back: CodeAddress,
+    /// The first instruction of the function that it led to.
+    pub function: CodeAddress,
+}
+
 /// Reads the program's memory while the thread waits. The arguments are an address and a size
 /// of 1 to 8 bytes; the result is a number, or `None` if the memory can't be read.
 #[derive(Clone, Copy)]
@@ -152,6 +161,9 @@ pub struct Request<'a> {
     pub moved: &'a MovedPage,
     /// Earlier faults of the same thread.
     pub seen: &'a [Seen],
+    /// Functions that calls were seen to lead to, with their return addresses. Only a guess: what
+    /// calls through pointers lead to changes.
+    pub met: &'a [Met],
     /// Reads pointers in memory: only a guess, which the copy checks.
     pub memory: Memory<'a>,
     /// The address at which the block will lie.
@@ -186,6 +198,9 @@ pub struct Resume {
     /// The address in the original code of a thread that is about to execute it, with the same
     /// registers.
     pub original: CodeAddress,
+    /// Whether the copy has pushed a return address that the original instruction has not pushed
+    /// yet: the thread's stack pointer has to go up by 8 bytes.
+    pub pushed: bool,
 }
 
 /// A copy of code.

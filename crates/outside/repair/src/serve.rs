@@ -14,7 +14,7 @@ use sunder_access::{Address, CodeAddress, Mappings, ProcessId};
 use sunder_findings::RewrittenCode;
 use sunder_plan::remap::Group;
 use sunder_rewrite::{
-    Block, Called, Code, Condition, Frame, Memory, MovedPage, Registers, Request, Seen,
+    Block, Called, Code, Condition, Frame, Memory, Met, MovedPage, Registers, Request, Seen,
     call_targets, more_targets, return_slot, specialise, specialise_alone,
 };
 use sunder_wire::remap::{CACHE, CONDITIONS, Control, ENTRIES, RESUMES, STACK, bucket};
@@ -27,7 +27,10 @@ const MOST_BLOCKS: u32 = 1024;
 /// there are more, all are forgotten and what is made for the next faults is as for the first.
 const MOST_THREADS: usize = 1024;
 /// Most pairs of a thread and an instruction of which requests are counted: several for each copy.
-const MOST_MET: usize = 1 << 14;
+const MOST_ASKED: usize = 1 << 14;
+/// Most calls that are remembered. Calls of one place that lead to several functions are made
+/// through a pointer that changes.
+const MOST_CALLS: usize = 256;
 
 /// A range of pages whose bytes have moved.
 struct MovedArea {
@@ -41,7 +44,9 @@ struct MovedArea {
     /// The groups that have lines of their own, with their threads.
     groups: Vec<Group>,
     /// How many times each thread has asked about an instruction.
-    met: HashMap<(u32, u64), u32>,
+    asked: HashMap<(u32, u64), u32>,
+    /// Calls that threads were in when they asked, at most [`MOST_CALLS`].
+    met: Vec<Met>,
     code: BTreeMap<u64, RewrittenCode>,
     refusal: Option<String>,
     busy: Busy,
@@ -117,7 +122,8 @@ impl Server {
             used: 0,
             blocks: 0,
             seen: HashMap::new(),
-            met: HashMap::new(),
+            asked: HashMap::new(),
+            met: Vec::new(),
             code: BTreeMap::new(),
             refusal: None,
             busy: Busy::default(),
@@ -253,8 +259,11 @@ impl Shared {
             return None;
         }
         for (place, resume) in shared.resumes[first..].iter().zip(&block.resume) {
-            let at = offset + u64::from(resume.offset);
+            // Offsets of code have 32 bits.
+            let at = offset as u32 + resume.offset;
             place.offset.store(at, Ordering::Relaxed);
+            let pushed = if resume.pushed { 8 } else { 0 };
+            place.pushed.store(pushed, Ordering::Relaxed);
             place.original.store(resume.original.0, Ordering::Relaxed);
         }
         let count = (first + block.resume.len()) as u32;
@@ -273,12 +282,12 @@ impl Shared {
 
 impl MovedArea {
     /// Counts the thread's requests about this instruction, this one included. Beyond
-    /// [`MOST_MET`], each counts as the first.
+    /// [`MOST_ASKED`], each counts as the first.
     fn asks(&mut self, thread: u32, ip: u64) -> u32 {
-        if self.met.len() >= MOST_MET && !self.met.contains_key(&(thread, ip)) {
+        if self.asked.len() >= MOST_ASKED && !self.asked.contains_key(&(thread, ip)) {
             return 1;
         }
-        let count = self.met.entry((thread, ip)).or_default();
+        let count = self.asked.entry((thread, ip)).or_default();
         *count = count.saturating_add(1);
         *count
     }
@@ -363,17 +372,19 @@ impl MovedArea {
             registers,
             moved: &self.moved,
             seen,
+            met: &self.met,
             memory: Memory(&nothing),
             at: CodeAddress(self.at + self.used),
         };
-        let callees = if alone {
-            Vec::new()
+        let (callees, met) = if alone {
+            Default::default()
         } else {
             called_functions(code, &request)
         };
         let callees = codes(&callees);
         let memory = |at: Address, width| code.number(at.0, width);
         request.callees = &callees;
+        request.met = &met;
         request.memory = Memory(&memory);
         let made = if alone {
             specialise_alone(&request)
@@ -387,6 +398,9 @@ impl MovedArea {
             seen.push(block.seen);
         }
         self.count(start, &block);
+        if !alone {
+            self.met = met;
+        }
         Ok(block)
     }
 }
@@ -433,8 +447,9 @@ fn codes(functions: &Functions) -> Vec<Code<'_>> {
 }
 
 /// The short functions that are called within the outermost loop of a request's functions, and
-/// those that they call.
-fn called_functions(code: &mut TargetCode, request: &Request<'_>) -> Functions {
+/// those that they call. Also the request's calls through pointers to such functions, with those
+/// that were met before.
+fn called_functions(code: &mut TargetCode, request: &Request<'_>) -> (Functions, Vec<Met>) {
     let read = |at: Address, width| code.number(at.0, width);
     let frames = std::iter::once(&request.frame).chain(request.callers);
     let calls = frames.map(|frame| call_targets(frame, Memory(&read), request.moved));
@@ -449,22 +464,31 @@ fn called_functions(code: &mut TargetCode, request: &Request<'_>) -> Functions {
         }
     }
     let mut found = Functions::new();
+    let mut met = request.met.to_vec();
     // The target of a pointer may be known only from the code around another pointer's target.
     for _ in 0..MOST_POINTERS {
         let before = found.len();
         add_called(code, &mut found, std::mem::take(&mut open), request.moved);
         let callees = codes(&found);
         let read = |at: Address, width| code.number(at.0, width);
-        open = more_targets(&Request {
+        let more = more_targets(&Request {
             callees: &callees,
+            met: &met,
             memory: Memory(&read),
             ..*request
         });
+        let is_new = |at: &CodeAddress| !callees.iter().any(|code| code.start == *at);
+        open = more.iter().map(|met| met.function).filter(is_new).collect();
+        for one in more {
+            if met.len() < MOST_CALLS && !met.contains(&one) {
+                met.push(one);
+            }
+        }
         if open.is_empty() || before > 0 && found.len() == before {
             break;
         }
     }
-    found
+    (found, met)
 }
 
 /// Adds the functions at `open`, and those that they call.
@@ -581,7 +605,8 @@ mod tests {
             blocks: 0,
             seen: HashMap::new(),
             groups: Vec::new(),
-            met: HashMap::new(),
+            asked: HashMap::new(),
+            met: Vec::new(),
             code: BTreeMap::new(),
             refusal: None,
             busy: Busy::default(),
@@ -592,14 +617,14 @@ mod tests {
     #[test]
     fn what_is_remembered_of_requests_has_a_limit() {
         let mut area = area_at(0x1000);
-        for request in 0..2 * MOST_MET as u64 {
+        for request in 0..2 * MOST_ASKED as u64 {
             assert_eq!(area.asks(1, request), 1);
             MovedArea::seen_by(&mut area.seen, request as u32);
         }
         assert_eq!(area.asks(1, 0), 2);
-        assert_eq!(area.met.len(), MOST_MET);
+        assert_eq!(area.asked.len(), MOST_ASKED);
         assert!(area.seen.len() <= MOST_THREADS);
-        assert!(area.seen.contains_key(&(2 * MOST_MET as u32 - 1)));
+        assert!(area.seen.contains_key(&(2 * MOST_ASKED as u32 - 1)));
     }
 
     /// A thread whose own bytes have moved does not only pass by, nor does a new thread that uses

@@ -168,12 +168,14 @@ impl Stopped {
         &self.registers
     }
 
-    /// Sets the instruction pointer with which the thread goes on.
+    /// Sets the instruction pointer with which the thread goes on, and takes `popped` bytes off its
+    /// stack.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn move_to(&mut self, ip: u64) -> io::Result<()> {
+    pub fn move_to(&mut self, ip: u64, popped: u64) -> io::Result<()> {
         self.registers.rip = ip;
+        self.registers.rsp = self.registers.rsp.wrapping_add(popped);
         self.write()
     }
 

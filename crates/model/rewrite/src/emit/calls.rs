@@ -22,9 +22,9 @@ impl Emitter<'_> {
         next: Option<usize>,
     ) {
         self.push_return_address(call);
-        let calls = &self.chosen.graph.calls;
-        if let Some(inner) = calls.iter().position(|c| c.node == n) {
-            self.go_on(way, inner as u8 + 1, calls[inner].target, next);
+        let inner = self.chosen.graph.instances(n).next();
+        if let Some((instance, target)) = inner {
+            self.go_on(way, instance, target, next);
         } else {
             let callee = call.near_branch_target();
             self.branch(Code::Jmp_rel32_64, self.original(callee), callee);

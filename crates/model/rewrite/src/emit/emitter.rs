@@ -33,8 +33,10 @@ pub(super) enum Target {
     Case(CopyKind, usize, usize),
     /// From the check after an instruction of the slow copy to the fast copy.
     Back(usize),
-    /// The code for a return or jump to another address than the expected one.
+    /// The code for a return, call or jump to another address than the expected one.
     Unexpected(CopyKind, usize),
+    /// The comparison with another target of a call or jump through a pointer.
+    Way(CopyKind, usize, usize),
     /// An instruction of the original code.
     Original(u64),
     /// A jump to original code that a near branch does not reach.
@@ -48,6 +50,8 @@ pub(super) struct Item {
     pub target: Option<Target>,
     /// The original instruction at which a thread goes on that is stopped here.
     pub resume: u64,
+    /// Whether the copy has pushed a return address that the original has not pushed yet.
+    pub pushed: bool,
 }
 
 /// The copy that is being made.
@@ -82,6 +86,7 @@ impl<'a> Emitter<'a> {
             instruction,
             target: None,
             resume,
+            pushed: false,
         });
     }
 
@@ -98,6 +103,7 @@ impl<'a> Emitter<'a> {
                 instruction,
                 target: Some(target),
                 resume,
+                pushed: false,
             }),
             Err(_) => self.failed = true,
         }

@@ -4,7 +4,7 @@
 use super::emitter::{Emitter, Target, displaced};
 use crate::bounds::{Alternative, Bound};
 use crate::plan::CopyKind;
-use iced_x86::{Code, FlowControl};
+use iced_x86::{Code, FlowControl, Instruction};
 
 impl Emitter<'_> {
     /// Emits the comparisons of registers with the bounds of an alternative.
@@ -43,6 +43,9 @@ impl Emitter<'_> {
         all: &'b [Alternative],
     ) -> Option<&'b Bound> {
         let [only] = all else { return None };
+        if self.chosen.graph.nodes[n].instruction.flow_control() == FlowControl::IndirectCall {
+            return None;
+        }
         let bound = only.bounds.last()?;
         let says_something = bound.low == bound.high
             || bound.low > 0 && bound.test_low
@@ -82,15 +85,20 @@ impl Emitter<'_> {
                 None => Target::Guard(way, n),
             });
             self.guard(way, n, number, alternative);
-            self.put(
-                displaced(instruction, alternative.displacement),
-                instruction.ip(),
-            );
+            self.put_here(displaced(instruction, alternative.displacement));
             self.rejoin(way, n);
         }
         self.label(Target::Fails(way, n, alternatives.len() - 1));
-        self.put(instruction, instruction.ip());
+        self.put_here(instruction);
         self.rejoin(way, n);
+    }
+
+    fn put_here(&mut self, instruction: Instruction) {
+        if instruction.flow_control() == FlowControl::IndirectCall {
+            self.call_pointer(instruction);
+        } else {
+            self.put(instruction, instruction.ip());
+        }
     }
 
     /// Continues after the first copy of `n`, with its check if it has one.

@@ -7,7 +7,8 @@ use crate::plan::CopyKind;
 use crate::pointers::slot;
 use crate::reach::{by_register, is_far};
 use crate::registers::Register;
-use iced_x86::{Code, Instruction, MemoryOperand, Register as Iced};
+use alloc::vec::Vec;
+use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register as Iced};
 
 impl Emitter<'_> {
     /// Whether a jump through a pointer continues in the copy: the pointer's operand has no
@@ -19,38 +20,112 @@ impl Emitter<'_> {
     }
 
     /// A call or jump through a pointer, with the pointer's present address.
-    pub(super) fn through(&self, way: CopyKind, n: usize) -> Instruction {
+    fn through(&self, way: CopyKind, n: usize) -> Instruction {
         let i = self.chosen.graph.nodes[n].instruction;
         match (self.plans(way).plans.get(&n), slot(&i, Some(self.moved))) {
             (Some(Plan::Direct(displacement)), _) => displaced(i, *displacement),
+            // The guard stands before.
+            (Some(Plan::Guarded(all)), _) => match all.first() {
+                Some(first) => displaced(i, first.displacement),
+                None => i,
+            },
             (_, Some(slot)) => displaced(i, slot.0),
             _ => i,
         }
     }
 
-    pub(super) fn jump(&mut self, way: CopyKind, n: usize, next: Option<usize>) {
+    /// Where the copy goes on for each known target of a call or jump through a pointer.
+    fn ways(&self, n: usize) -> Vec<(u8, u64)> {
         let graph = &self.chosen.graph;
-        let Some(&target) = graph.through.get(&n) else {
-            return;
-        };
-        let instance = graph.nodes[n].instance;
-        // Marks that the code for the other case is needed; its position is set when it is
-        // emitted.
-        self.labels.insert(Target::Unexpected(way, n), usize::MAX);
-        self.compare_pointer(way, n, Target::Unexpected(way, n));
-        self.go_on(way, instance, target, next);
+        let node = &graph.nodes[n];
+        if node.instruction.is_call_near_indirect() {
+            return graph.instances(n).collect();
+        }
+        let targets = graph.through.get(&n).into_iter().flatten();
+        targets.map(|&target| (node.instance, target)).collect()
     }
 
-    /// Compares the pointer of a call or jump with its expected value. In memory it is compared
-    /// by halves, which needs no register. This is wrong only if another thread changes the
-    /// pointer in between, from one function to another that is 4 GiB away.
-    pub(super) fn compare_pointer(&mut self, way: CopyKind, n: usize, elsewhere: Target) {
-        let graph = &self.chosen.graph;
-        let i = self.through(way, n);
-        let Some(&target) = graph.through.get(&n) else {
+    pub(super) fn jump(&mut self, way: CopyKind, n: usize, next: Option<usize>) {
+        self.first_target(way, n, next);
+    }
+
+    /// Emits a call through a pointer. With a guard, its other alternatives know no targets.
+    pub(super) fn call_through(&mut self, way: CopyKind, n: usize, next: Option<usize>) {
+        let chosen = self.chosen;
+        if let (Some(Plan::Guarded(all)), true) = (self.plans(way).plans.get(&n), chosen.is_loop)
+            && let Some(first) = all.first()
+        {
+            self.guard(way, n, 0, first);
+        }
+        // The comparison changes the flags.
+        if chosen.live_flags.contains(&n) || !chosen.is_loop || self.ways(n).is_empty() {
+            self.call_pointer(self.through(way, n));
+            return;
+        }
+        self.first_target(way, n, next);
+    }
+
+    /// Compares the pointer with its first target, behind which the copy goes on.
+    fn first_target(&mut self, way: CopyKind, n: usize, next: Option<usize>) {
+        let Some(&(instance, target)) = self.ways(n).first() else {
             self.failed = true;
             return;
         };
+        // Marks that the code for the other case is needed; its position is set when it is
+        // emitted.
+        self.labels.insert(Target::Unexpected(way, n), usize::MAX);
+        self.compare_pointer(way, n, target, Target::Unexpected(way, n));
+        self.push_if_call(n);
+        self.go_on(way, instance, target, next);
+    }
+
+    /// Compares the pointer with its other targets, and makes the call or jump if it has none of
+    /// them: it leaves the copy.
+    pub(super) fn other_targets(&mut self, way: CopyKind, n: usize) {
+        for (number, (instance, target)) in self.ways(n).into_iter().enumerate().skip(1) {
+            let other = Target::Way(way, n, number);
+            self.labels.insert(other, usize::MAX);
+            self.compare_pointer(way, n, target, other);
+            self.push_if_call(n);
+            self.go_on(way, instance, target, None);
+            self.label(other);
+        }
+        let i = self.through(way, n);
+        if i.is_call_near_indirect() {
+            self.call_pointer(i);
+        } else {
+            self.put(i, i.ip());
+        }
+    }
+
+    fn push_if_call(&mut self, n: usize) {
+        let i = self.chosen.graph.nodes[n].instruction;
+        if i.is_call_near_indirect() {
+            self.push_return_address(&i);
+        }
+    }
+
+    /// Makes a call through a pointer, as a push of the original return address and a jump. No
+    /// original instruction corresponds to the jump: a thread that is stopped there repeats the
+    /// call, with the stack as it was before.
+    pub(super) fn call_pointer(&mut self, call: Instruction) {
+        self.push_return_address(&call);
+        let mut jump = call;
+        jump.set_code(Code::Jmp_rm64);
+        if call.op0_kind() == OpKind::Memory && call.memory_base() == Iced::RSP {
+            jump = displaced(jump, call.memory_displacement64().wrapping_add(8));
+        }
+        self.put(jump, call.ip());
+        if let Some(item) = self.items.last_mut() {
+            item.pushed = true;
+        }
+    }
+
+    /// Compares the pointer of a call or jump with a target. In memory it is compared
+    /// by halves, which needs no register. This is wrong only if another thread changes the
+    /// pointer in between, from one function to another that is 4 GiB away.
+    fn compare_pointer(&mut self, way: CopyKind, n: usize, target: u64, elsewhere: Target) {
+        let i = self.through(way, n);
         if let Some(register) = Register::whole(i.op0_register()) {
             self.compare(register, target, i.ip());
             self.branch(Code::Jne_rel32_64, elsewhere, i.ip());

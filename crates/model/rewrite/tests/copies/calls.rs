@@ -1,11 +1,11 @@
 //! Calls through the linker's slots, tables and registers, tail calls, and kernel calls, as
 //! text.
 
-use crate::support::{GROUP, PAGE, TEXT, ask, assemble, moved, registers_at, text};
+use crate::support::{CACHE, GROUP, PAGE, TEXT, ask, assemble, moved, registers_at, text};
 use sunder_access::{Address, CodeAddress};
 use sunder_rewrite::{
-    Block, Code, Frame, Memory, Registers, Request, call_targets, is_linker_stub, more_targets,
-    specialise, without_hooks,
+    Block, Code, Frame, Memory, Met, Registers, Request, call_targets, is_linker_stub,
+    more_targets, specialise, without_hooks,
 };
 
 /// A loop that faults at its first instruction, with functions after it.
@@ -151,14 +151,71 @@ fn a_call_through_an_unexpected_pointer_leaves_the_copy() {
             return;
         };
         assert!(block.is_loop, "{body}: {lines:#?}");
+        // Another pointer is followed with the return address of the original call on the stack.
         let at = lines.iter().position(|l| l == compared);
         let at = at.unwrap_or_else(|| panic!("{body}: {lines:#?}"));
-        // To the call itself, which then pushes its return address.
+        let leaves = lines[at + 1].strip_prefix("jne 0x");
+        let leaves = leaves.unwrap_or_else(|| panic!("{body}: {lines:#?}"));
+        let address = u64::from_str_radix(leaves.trim_start_matches('0'), 16);
+        let offset = address.expect("a number") - CACHE;
+        let (shown, pushed) = (text(&block), format!("{offset:x}: push qword ptr ["));
+        let mut behind = shown.lines().skip_while(|l| !l.starts_with(&pushed));
+        let wanted = compared.split(',').next().unwrap_or_default();
+        let wanted = wanted.replace("cmp ", "jmp ").replace("dword", "qword");
         assert!(
-            lines[at + 1].starts_with("jne 0x00000000004000"),
-            "{lines:#?}"
+            behind.nth(1).is_some_and(|l| l.ends_with(&wanted)),
+            "{shown}"
         );
         assert!(lines.contains(&"inc rbx".into()), "{body}: {lines:#?}");
+    }
+}
+
+#[test]
+fn a_pointer_on_the_moved_page_is_followed_to_all_functions_that_were_met() {
+    // The call faults itself, and neither its pointer nor its functions are known at first.
+    let Some(code) = program("call [rdi+8]", "inc rdx\n ret", "inc rbx\n ret", "dec rbx") else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let call = 3;
+    let (page, all) = (moved(), callees(&code));
+    let mut asked = request(&code, &all, &page);
+    asked.frame.ip = CodeAddress(TEXT + call);
+    asked.registers.ip = asked.frame.ip;
+    let block = specialise(&asked).expect("the operand moves");
+    let alone = text(&block);
+    assert!(
+        !block.is_loop && alone.contains("jmp qword ptr [rdi+0x101008]"),
+        "{alone}"
+    );
+    // A thread that is stopped at the jump has to take what was pushed off its stack again.
+    let pushed: Vec<_> = block.resume.iter().filter(|r| r.pushed).collect();
+    assert_eq!(pushed.len(), 1, "{alone}");
+    assert_eq!(pushed[0].original.0, TEXT + call);
+    assert!(
+        alone.contains(&format!("{:x}: jmp", pushed[0].offset)),
+        "{alone}"
+    );
+
+    let back = CodeAddress(TEXT + call + 3);
+    let met = [STUB, LEAF, OTHER].map(|at| Met {
+        back,
+        function: CodeAddress(TEXT + at),
+    });
+    asked.met = &met;
+    let block = specialise(&asked).expect("the operand moves");
+    let shown = text(&block);
+    assert!(block.is_loop, "{shown}");
+    for wanted in [
+        "cmp dword ptr [rdi+0x101008],0x400040",
+        "cmp dword ptr [rdi+0x101008],0x400060",
+        "cmp dword ptr [rdi+0x101008],0x4000a0",
+        "inc rdx",
+        "inc rbx",
+        "dec rbx",
+        "jmp qword ptr [rdi+0x101008]",
+    ] {
+        assert!(shown.contains(wanted), "{wanted}: {shown}");
     }
 }
 
@@ -350,8 +407,14 @@ fn more_targets_lists_the_functions_that_a_copy_could_include() {
     let called = call_targets(&frame, Memory(&read), &page);
     assert_eq!((called.all, called.looped), (vec![leaf], None));
     // The table is known from a register that functions preserve.
-    assert_eq!(more_targets(&own), [leaf]);
-    assert_eq!(more_targets(&request(&code, &all, &page)), []);
+    let leads = |back: u64| Met {
+        back: CodeAddress(TEXT + back),
+        function: leaf,
+    };
+    assert_eq!(more_targets(&own), [leads(15)]);
+    // The stub's jump is code of the request, too.
+    let more = more_targets(&request(&code, &all, &page));
+    assert_eq!(more, [leads(15), leads(STUB + 6)]);
     for (source, is) in [
         ("jmp [rip+8]", true),
         ("endbr64\n bnd jmp [rip+8]", true),

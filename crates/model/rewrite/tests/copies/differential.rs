@@ -6,8 +6,8 @@ mod program;
 
 use machine::{compare, compare_deep, compare_source, compare_through};
 use program::{
-    CHANGES, KERNEL, LEAF, OF_FUNCTIONS, RETURNS, RETURNS_BY_POINTER, STORES, Step, WAYS, Way,
-    framed,
+    CHANGES, KERNEL, LEAF, OF_FUNCTIONS, RETURNS, RETURNS_BY_POINTER, STORES, Step, THROUGH, WAYS,
+    Way, framed,
 };
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn cases() -> u32 {
 
 /// Two ways of calls, at least one of which is through a pointer.
 fn ways() -> impl Strategy<Value = [Way; 2]> {
-    let through = prop::sample::select(&WAYS[1..5]);
+    let through = prop::sample::select(THROUGH);
     let ends = prop::sample::select(&WAYS[..]);
     let direct = prop::sample::select(&[Way::Direct, Way::Ends][..]);
     prop_oneof![
@@ -177,7 +177,7 @@ fn a_function_with_stores_of_its_own_stays_in_the_copy() {
 
 #[test]
 fn a_function_that_a_pointer_leads_to_stays_in_the_copy() {
-    for way in &WAYS[1..5] {
+    for way in THROUGH {
         // The fault occurs in the loop, and in the function.
         for parts in [
             [&[(0, 0, 0)][..], &[(16, 0, 0)], &[]],
@@ -209,14 +209,15 @@ fn a_function_that_ends_in_another_stays_in_the_copy() {
 }
 
 #[test]
-fn a_pointer_that_leads_elsewhere_leaves_the_copy() {
-    for way in &WAYS[1..5] {
+fn a_pointer_that_leads_to_one_function_and_then_to_another_stays_in_the_copy() {
+    for way in THROUGH {
         let parts = [&[(0, 0, 0), (CHANGES, 0, 0)][..], &[(0, 1, 2)], &[]];
-        let Some(faults) = compare_through(parts, [*way, Way::Direct], 30) else {
+        let Some(faults) = compare_through(parts, [*way, Way::Direct], 300) else {
             println!("SKIP: there is no assembler");
             return;
         };
-        assert!(faults > 1, "{way:?}");
+        // Neither function is known before the pointer has led there.
+        assert!((2..=8).contains(&faults), "{way:?}: {faults}");
     }
 }
 

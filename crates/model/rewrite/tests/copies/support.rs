@@ -114,6 +114,7 @@ pub fn ask<'a>(
         registers,
         moved,
         seen,
+        met: &[],
         memory: Memory(&|_, _| None),
         at: CodeAddress(CACHE),
     }

@@ -184,7 +184,7 @@ fn operands_that_cannot_be_redirected_are_refused_with_a_reason() {
         ("mov rax, [rdi-0x44]\n ret", Refusal::Straddles(at)),
         ("rep movsb\n ret", Refusal::Operand(at)),
         ("push qword ptr [rdi]\n ret", Refusal::Operand(at)),
-        ("call [rdi]\n ret", Refusal::NoInstruction(at)),
+        ("call fs:[rdi]\n ret", Refusal::Operand(at)),
         ("fxsave [rdi]\n ret", Refusal::Operand(at)),
         ("bts [rdi], rax\n ret", Refusal::Operand(at)),
         ("mov rax, fs:[rdi]\n ret", Refusal::Operand(at)),

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 use sunder_stop::{StopError, World};
 use sunder_wire::remap::{
-    ACTIVE, APPLYING, AREA_BYTES, Area, CACHE, FREE, REFUSED, ROLL_BACK, SCRATCH, SCRATCH_POOL,
-    TOTAL, WITHDRAWN,
+    ACTIVE, APPLYING, AREA_BYTES, Area, CACHE, FREE, REFUSED, ROLL_BACK, Resume, SCRATCH,
+    SCRATCH_POOL, TOTAL, WITHDRAWN,
 };
 
 /// How long we try to find a moment at which no thread is in the way.
@@ -103,8 +103,8 @@ impl Presence {
             .context("a thread's stack can't be read")?;
         for thread in world.threads_mut() {
             let ip = thread.registers().rip;
-            if let Some(original) = used().find_map(|a| original_of(a, ip)) {
-                thread.move_to(original)?;
+            if let Some((original, pushed)) = used().find_map(|a| original_of(a, ip)) {
+                thread.move_to(original, pushed)?;
                 if let Some(place) = places.iter_mut().find(|p| **p == ip) {
                     *place = original;
                 }
@@ -146,13 +146,16 @@ impl Presence {
     }
 }
 
-/// The original address of an instruction in an area's copies of code.
-fn original_of(area: &Area, ip: u64) -> Option<u64> {
+/// The original address of an instruction in an area's copies of code, and how many bytes of the
+/// stack it has not pushed yet.
+fn original_of(area: &Area, ip: u64) -> Option<(u64, u64)> {
     let offset = ip.wrapping_sub(area.code.load(Acquire));
     let count = area.resume_count.load(Acquire) as usize;
     let all = area.resumes.get(..count)?;
-    let found = all.iter().find(|r| r.offset.load(Acquire) == offset)?;
-    (offset < CACHE).then(|| found.original.load(Acquire))
+    let is_there = |r: &&Resume| u64::from(r.offset.load(Acquire)) == offset;
+    let found = all.iter().find(is_there)?;
+    let pushed = found.pushed.load(Acquire).into();
+    (offset < CACHE).then(|| (found.original.load(Acquire), pushed))
 }
 
 /// The parts of an area's data, as offsets, that hold nothing but our data.

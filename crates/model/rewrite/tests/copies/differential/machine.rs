@@ -3,16 +3,16 @@
 //! decide anything about copies: it does what the rewriter says.
 
 use super::program::{
-    BASE, BYTES, CACHE, CONTEXT, END, GROUP, GROUP_BYTES, INNER, LEAF, LOOP, OTHER, PAGE, POOL,
-    PRIVATE, SAVES, SLOT, STACK, STUB, Step, UNDERLAY, Way, program,
+    BASE, BYTES, CACHE, CONTEXT, END, GROUP, GROUP_BYTES, INNER, LEAF, LOOP, ON_PAGE, OTHER, PAGE,
+    POOL, PRIVATE, SAVES, SLOT, STACK, STUB, Step, UNDERLAY, Way, program,
 };
 use crate::support;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sunder_access::{Address, CodeAddress, Span};
 use sunder_rewrite::{
-    Block, Code, Condition, Frame, Memory, MovedPage, Refusal, Registers, Request, Resume, Rule,
-    Seen, more_targets, return_slot, specialise,
+    Block, Code, Condition, Frame, Memory, Met, MovedPage, Refusal, Registers, Request, Resume,
+    Rule, Seen, more_targets, return_slot, specialise,
 };
 
 /// More faults would mean that threads leave copies again at once.
@@ -25,6 +25,7 @@ const FLAGS: u64 = 0x8c1;
 struct Execution {
     moved: MovedPage,
     seen: Vec<Seen>,
+    met: Vec<Met>,
     blocks: Vec<(u64, Block)>,
     next: u64,
     faults: usize,
@@ -72,7 +73,10 @@ extern "C" fn fault(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void)
             general: ORDER.map(|place| registers[place as usize] as u64),
             ip: CodeAddress(registers[libc::REG_RIP as usize] as u64),
         };
-        now.ip = original(run, now.ip);
+        let (ip, pushed) = original(run, now.ip);
+        now.ip = ip;
+        now.general[4] += pushed;
+        registers[libc::REG_RSP as usize] = now.general[4] as i64;
         registers[libc::REG_RIP as usize] = match answer(run, now) {
             Ok(to) => to as i64,
             Err(refusal) => {
@@ -83,19 +87,19 @@ extern "C" fn fault(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void)
     }
 }
 
-/// The address in the original code of a thread in the code cache.
-fn original(run: &Execution, ip: CodeAddress) -> CodeAddress {
+/// The address in the original code of a thread in the code cache, and what it has to take off its
+/// stack there.
+fn original(run: &Execution, ip: CodeAddress) -> (CodeAddress, u64) {
     for (at, block) in &run.blocks {
         let offset = ip.0.wrapping_sub(*at);
         if offset < block.bytes.len() as u64 {
             let place: Option<&Resume> =
                 block.resume.iter().find(|r| u64::from(r.offset) == offset);
-            return place
-                .expect("a thread stops before an instruction")
-                .original;
+            let place = place.expect("a thread stops before an instruction");
+            return (place.original, if place.pushed { 8 } else { 0 });
         }
     }
-    ip
+    (ip, 0)
 }
 
 /// Memory of the run, as the tool would read it.
@@ -161,11 +165,18 @@ fn answer(run: &mut Execution, now: Registers) -> Result<u64, Refusal> {
         registers: now,
         moved: &run.moved,
         seen: &run.seen,
+        met: &run.met,
         memory: Memory(&read),
         at: CodeAddress(run.next),
     };
-    // The tool may ask this for any request.
-    let _ = more_targets(&request);
+    let mut met = run.met.clone();
+    met.extend(more_targets(&request));
+    met.sort_unstable();
+    met.dedup();
+    let request = Request {
+        met: &met,
+        ..request
+    };
     let block = specialise(&request)?;
     // The block's own conditions must allow this thread to enter.
     let fits = block.entries.iter().any(|entry| {
@@ -189,6 +200,7 @@ fn answer(run: &mut Execution, now: Registers) -> Result<u64, Refusal> {
     let at = run.next;
     run.next += (block.bytes.len() as u64).next_multiple_of(64);
     run.seen.push(block.seen);
+    run.met = met;
     run.blocks.push((at, block));
     Ok(to)
 }
@@ -229,6 +241,7 @@ fn prepare(code: &[u8], function: u64) {
         *((PRIVATE + 0x1000 - 72) as *mut u64) = PRIVATE + 0x3000;
         *(SLOT as *mut u64) = function;
         *((SLOT - 16) as *mut u64) = function;
+        *((PAGE + ON_PAGE) as *mut u64) = function;
         *((SLOT - 24) as *mut u64) = OTHER;
         *((PRIVATE + 0x1000 - 48) as *mut u64) = 2;
         *((PRIVATE + 0x1000 - 56) as *mut u64) = 1;
@@ -346,6 +359,7 @@ pub fn compare_source(source: &str, function: u64) -> Option<usize> {
         RUN = Some(Execution {
             moved,
             seen: Vec::new(),
+            met: Vec::new(),
             blocks: Vec::new(),
             next: CACHE,
             faults: 0,

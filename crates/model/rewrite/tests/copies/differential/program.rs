@@ -15,6 +15,8 @@ pub const INNER: u64 = BASE + 0x1800;
 pub const OTHER: u64 = BASE + 0x1a00;
 pub const STUB: u64 = BASE + 0x1b00;
 pub const SLOT: u64 = PRIVATE + 0x1000 - 112;
+/// A pointer on the page that moves, which the loops change in no other way.
+pub const ON_PAGE: u64 = 0x800;
 pub const END: u64 = BASE + 0x1c00;
 pub const SAVES: u64 = BASE + 0x2000;
 pub const CONTEXT: u64 = BASE + 0x3000;
@@ -118,7 +120,7 @@ fn step(kind: u32, offset: u32, scratch: u32) -> String {
         KERNEL => "mov r13, rcx\n mov eax, 39\n syscall\n mov rcx, r13\n xor r11d, r11d".to_owned(),
         // Changes the pointers of calls to another function, and back.
         CHANGES => {
-            "mov r13, rcx\n and r13, 1\n mov r13, [rbp+r13*8-136]\n mov [rbp-112], r13".to_owned()
+            "mov r13, rcx\n and r13, 1\n mov r13, [rbp+r13*8-136]\n mov [rbp-112], r13\n mov [rip+page+0x800], r13".to_owned()
         }
         // In functions only: a return into the function itself, by the address on the stack and
         // by a pointer to it.
@@ -160,20 +162,26 @@ pub enum Way {
     Register,
     /// Like a virtual function.
     Table,
+    /// Through a pointer on the page that moves.
+    Moved,
     /// By a jump at the function's end: the other function returns for it.
     Ends,
     EndsThroughSlot,
 }
 
-pub const WAYS: [Way; 7] = [
+pub const WAYS: [Way; 8] = [
     Way::Direct,
     Way::Stub,
     Way::Slot,
     Way::Register,
     Way::Table,
+    Way::Moved,
     Way::Ends,
     Way::EndsThroughSlot,
 ];
+
+/// The ways that go through a pointer, from the loop to its function.
+pub const THROUGH: &[Way] = WAYS.split_at(1).1.split_at(5).0;
 
 /// Pointers have the same targets as the slot: the leaf for the loop, the inner function for
 /// the leaf.
@@ -184,6 +192,7 @@ fn call(way: Way, function: &str) -> String {
         Way::Slot => "call [rip+slot]\n".to_owned(),
         Way::Register => "mov r13, [rip+slot]\n call r13\n".to_owned(),
         Way::Table => "lea r13, [rbp-128]\n call [r13+16]\n".to_owned(),
+        Way::Moved => format!("call [rdi+{}]\n", ON_PAGE - GROUP),
         Way::Ends => format!("jmp {function}\n"),
         Way::EndsThroughSlot => "jmp .Lstub\n".to_owned(),
     }
