@@ -22,16 +22,16 @@ pub const AREAS: usize = 8;
 /// The most threads that can wait for an answer at a time.
 pub const REQUESTS: usize = 32;
 /// The most entries into copies of code.
-pub const ENTRIES: usize = 4096;
+pub const ENTRIES: usize = 16384;
 /// The number of lists of entries; see [`bucket`].
 pub const BUCKETS: usize = 1024;
 /// The most groups of bytes of one area that move to lines of their own.
-pub const GROUPS: usize = 64;
+pub const GROUPS: usize = 256;
 /// The most instructions in the copies of code of one area.
-pub const RESUMES: usize = 16384;
+pub const RESUMES: usize = 65536;
 
 /// Bytes of copied code of one area. It is near the code that it replaces.
-pub const CACHE: u64 = 128 << 10;
+pub const CACHE: u64 = 512 << 10;
 /// The most bytes of pages that one area moves.
 pub const MOST_MOVED: u64 = 64 << 10;
 /// Offset in an area's data of the moved pages.

@@ -6,11 +6,15 @@ use crate::operand::Operand;
 use crate::registers::Register;
 use crate::request::{MovedPage, Relocation, Rule, Seen};
 use crate::values::Values;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// The most displacements for one guarded operand.
 const MOST_ALTERNATIVES: usize = 4;
+
+/// The most ranges of one alternative.
+const MOST_RANGES: usize = 32;
 
 /// A register's value is at least `low` and at most `high`. The guard omits a comparison that
 /// the facts make unnecessary.
@@ -27,6 +31,9 @@ pub(crate) struct Bound {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Alternative {
     pub bounds: Vec<Bound>,
+    /// All ranges of the last bound's register in which the addresses moved by this distance,
+    /// ascending; empty if the bound is the only one.
+    pub ranges: Vec<(u64, u64)>,
     /// The operand's displacement in the copy.
     pub displacement: u64,
 }
@@ -40,13 +47,38 @@ pub(crate) enum Plan {
     Guarded(Vec<Alternative>),
 }
 
+/// Distances by which several ranges of bytes moved among which the thread's pointers change.
+pub(crate) type Wandering = BTreeSet<i64>;
+
+/// The distances of rules that an instruction met, with others of the same distance.
+pub(crate) fn wandering<'a>(
+    moved: &MovedPage,
+    met: impl Iterator<Item = (&'a Operand, &'a Seen)>,
+) -> Wandering {
+    let mut first: BTreeMap<(u64, i64), u64> = BTreeMap::new();
+    let mut found = Wandering::new();
+    for (operand, seen) in met {
+        let address = operand.address(seen.base, seen.index);
+        if let Relocation::In(rule) = moved.relocation(address, operand.width) {
+            let start = rule.bytes.start.0;
+            let known = *first.entry((seen.ip.0, rule.delta)).or_insert(start);
+            if known != start {
+                found.insert(rule.delta);
+            }
+        }
+    }
+    found
+}
+
 /// The plan for an operand, and the registers whose facts it needs. `varies` says that the loop
-/// computes another value of its base in each round.
+/// computes another value of its base in each round. Of the distances in `wandering`, all
+/// ranges are to be expected if one was seen.
 pub(crate) fn plan(
     moved: &MovedPage,
     operand: &Operand,
     state: &State,
     seen: &[Seen],
+    wandering: &Wandering,
     varies: impl Fn(Register) -> bool,
 ) -> (Option<Plan>, u32) {
     let addresses = operand.addresses(state);
@@ -68,7 +100,7 @@ pub(crate) fn plan(
     let mut add = |new: Option<Alternative>| {
         if let Some(new) = new
             && alternatives.len() < MOST_ALTERNATIVES
-            && !alternatives.contains(&new)
+            && !alternatives.iter().any(|old| old.holds(&new))
         {
             alternatives.push(new);
         }
@@ -86,11 +118,17 @@ pub(crate) fn plan(
             seen.iter()
                 .any(|s| s.base != one.base && in_rule(moved, operand, s, &rule))
         };
+        let wanders = wandering.contains(&rule.delta);
         let exact = operand.index.is_none()
             && addresses.is_none()
+            && !wanders
             && !others()
             && !operand.base.is_some_and(&varies);
-        add(alternative(operand, state, one, &rule, exact));
+        let mut found = alternative(operand, state, one, &rule, exact);
+        if wanders && let Some(found) = &mut found {
+            found.ranges = ranges(moved, operand, state, one, found, &rule);
+        }
+        add(found);
     }
     if let Some(all) = addresses.filter(|all| all.high - all.low < moved.page.len) {
         for rule in &moved.rules {
@@ -110,10 +148,39 @@ pub(crate) fn plan(
 }
 
 impl Alternative {
+    /// Whether it is for all that `other` is for.
+    fn holds(&self, other: &Self) -> bool {
+        let [ours, theirs] = [self, other].map(|a| a.bounds.split_last());
+        let (Some((ours, before)), Some((theirs, other_before))) = (ours, theirs) else {
+            return self == other;
+        };
+        let is_there = |range: &(u64, u64)| *range == (theirs.low, theirs.high);
+        self == other
+            || before == other_before
+                && ours.register == theirs.register
+                && self.displacement == other.displacement
+                && self.ranges.iter().any(is_there)
+    }
+
+    /// The bounds for each of its ranges.
+    pub(crate) fn each(&self) -> Vec<Vec<Bound>> {
+        let Some((last, others)) = self.bounds.split_last().filter(|_| !self.ranges.is_empty())
+        else {
+            return vec![self.bounds.clone()];
+        };
+        let ranges = self
+            .ranges
+            .iter()
+            .map(|&(low, high)| Bound { low, high, ..*last });
+        ranges
+            .map(|bound| others.iter().copied().chain([bound]).collect())
+            .collect()
+    }
+
     /// Whether a register is not compared with both bounds.
     fn leaves_out(&self, register: Register) -> bool {
         let mut bounds = self.bounds.iter().filter(|b| b.register == register);
-        bounds.any(|b| !b.test_low || !b.test_high)
+        self.ranges.is_empty() && bounds.any(|b| !b.test_low || !b.test_high)
     }
 }
 
@@ -184,8 +251,52 @@ fn alternative(
     }
     Some(Alternative {
         bounds,
+        ranges: Vec::new(),
         displacement: operand.displaced(rule.delta)?,
     })
+}
+
+/// The ranges of the register of the last bound of `alternative`, which holds for `rule`, in which
+/// the operand's addresses moved by the same distance: those nearest to the one that was seen.
+fn ranges(
+    moved: &MovedPage,
+    operand: &Operand,
+    state: &State,
+    seen: &Seen,
+    alternative: &Alternative,
+    rule: &Rule,
+) -> Vec<(u64, u64)> {
+    let (base, index) = operand.single(state);
+    let (Some(bound), true) = (alternative.bounds.last(), operand.base != operand.index) else {
+        return Vec::new();
+    };
+    let (value, scale) = match (operand.base, operand.index) {
+        (Some(b), _) if b == bound.register && base.is_none() => (seen.base, 1),
+        (_, Some(i)) if i == bound.register && index.is_none() => {
+            (seen.index, operand.scale.max(1))
+        }
+        _ => return Vec::new(),
+    };
+    // What the other register and the displacement add.
+    let rest = operand
+        .address(seen.base, seen.index)
+        .wrapping_sub(value.wrapping_mul(scale));
+    let range = |other: &Rule| {
+        let start = other.bytes.start.0;
+        let last = start.checked_add(other.bytes.len.checked_sub(operand.width)?)?;
+        let low = start.checked_sub(rest)?.div_ceil(scale);
+        let high = last.checked_sub(rest)? / scale;
+        (low <= high).then_some((low, high))
+    };
+    let alike = moved.rules.iter().filter(|other| other.delta == rule.delta);
+    let mut found: Vec<(u64, u64)> = alike.filter_map(range).collect();
+    found.sort_by_key(|range| range.0.abs_diff(value));
+    found.truncate(MOST_RANGES);
+    found.sort_unstable();
+    if found.len() < 2 {
+        found.clear();
+    }
+    found
 }
 
 /// The alternative for the operand's addresses that lie in `rule`, if only one register varies.
@@ -209,6 +320,7 @@ fn part_of(operand: &Operand, state: &State, all: Values, rule: &Rule) -> Option
     known.within(low, high)?;
     Some(Alternative {
         bounds: vec![Bound::of(register, low, high, state)],
+        ranges: Vec::new(),
         displacement: operand.displaced(rule.delta)?,
     })
 }

@@ -2,7 +2,7 @@
 //! or the instruction alone. Called by the crate's entry points; how a loop's operands are planned
 //! is in [`crate::plan`].
 
-use crate::bounds::plan;
+use crate::bounds::{Wandering, plan};
 use crate::calls::targets;
 use crate::effects::UNKNOWN;
 use crate::facts::{Checks, Facts, at_fault};
@@ -164,7 +164,14 @@ fn alone(
     let operand = operand.ok_or(Refusal::Operand(ip))?;
     let unknown = UNKNOWN;
     let seen = seen_now(request, &operand);
-    let (plan, _) = plan(request.moved, &operand, &unknown, &[seen], |_| false);
+    let (plan, _) = plan(
+        request.moved,
+        &operand,
+        &unknown,
+        &[seen],
+        &Wandering::new(),
+        |_| false,
+    );
     let fast = Version {
         plans: BTreeMap::from([(at, plan.ok_or(Refusal::OutOfReach(ip))?)]),
         facts: Facts::from([(at, unknown)]),

@@ -8,7 +8,7 @@ mod entries;
 mod guards;
 mod through;
 
-use crate::bounds::{Bound, Plan};
+use crate::bounds::{Alternative, Bound, Plan};
 use crate::choose::Chosen;
 use crate::flow::can_be_copied;
 use crate::kernel::is_kernel_call;
@@ -52,9 +52,9 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
         let Some(facts) = demanded(request, chosen, n) else {
             continue;
         };
-        let guards: Vec<&[Bound]> = match plan {
-            Plan::Direct(_) => vec![&[]],
-            Plan::Guarded(all) => all.iter().map(|a| a.bounds.as_slice()).collect(),
+        let guards: Vec<Vec<Bound>> = match plan {
+            Plan::Direct(_) => vec![Vec::new()],
+            Plan::Guarded(all) => all.iter().flat_map(Alternative::each).collect(),
         };
         for bounds in guards {
             let mut conditions = facts.clone();
@@ -176,7 +176,7 @@ impl Emitter<'_> {
         }
         match instruction.flow_control() {
             FlowControl::IndirectBranch if self.continues_in_copy(way, n) => {
-                self.jump(way, n, next)
+                self.first_target(way, n, next)
             }
             FlowControl::Next | FlowControl::IndirectBranch => {
                 self.switch(way, n);

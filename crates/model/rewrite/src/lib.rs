@@ -22,7 +22,7 @@
 //! - Functions that a loop calls are copied into it, and a leaf function without a loop is
 //!   copied into its caller's loop. Their returns compare the return address, unless no store in
 //!   between can have changed it ([`returns`]). Where a call goes through a pointer, the copy
-//!   compares the pointer with its earlier value ([`calls`]).
+//!   compares the pointer with the functions that it was seen to lead to ([`calls`]).
 //! - Variables of a frame whose address no other code has are followed like registers
 //!   ([`slots`]).
 //! - An instruction without a usable loop is copied alone.

@@ -1,7 +1,7 @@
 //! Plans the operands of a loop: which get another displacement, which a guard, and on which facts,
 //! slots and checks that rests. Called by [`crate::choose`]; it must not encode anything.
 
-use crate::bounds::{Plan, plan};
+use crate::bounds::{Plan, Wandering, plan, wandering};
 use crate::effects::{State, UNKNOWN};
 use crate::facts::{Checks, Facts, at_fault, facts, needed};
 use crate::flow::{Graph, OUTER};
@@ -72,6 +72,8 @@ struct Work<'a> {
     operands: &'a BTreeMap<usize, Operand>,
     /// Faults in it so far, and those to be expected.
     seen: &'a [Seen],
+    /// Distances of the ranges among which its pointers change.
+    wandering: &'a Wandering,
 }
 
 impl Work<'_> {
@@ -134,6 +136,12 @@ impl Planner<'_> {
         if let Some(operand) = operands.get(&self.at) {
             seen.insert(0, seen_now(self.request, operand));
         }
+        let met = seen.iter().flat_map(|seen| {
+            let is_it = |n: &usize| self.graph.nodes[*n].instruction.ip() == seen.ip.0;
+            let operand = operands.iter().find(|(n, _)| is_it(n));
+            operand.map(|(_, operand)| (operand, seen))
+        });
+        let wandering = wandering(self.request.moved, met);
         let start = at_fault(self.request);
         seen.extend(foresee(self.request, self.graph, body, (self.at, start)));
         let without = Checks::new();
@@ -144,6 +152,7 @@ impl Planner<'_> {
             body,
             operands: &operands,
             seen: &seen,
+            wandering: &wandering,
         };
         let plain = self.version(&work, plain, used, &without, CopyKind::Fast);
         let open = work.guarded(self.graph, &plain);
@@ -323,7 +332,14 @@ impl Planner<'_> {
             let ip = self.graph.nodes[n].instruction.ip();
             let seen: Vec<Seen> = work.seen.iter().filter(|s| s.ip.0 == ip).copied().collect();
             let varies = |register| varies_in_loop(self.graph, body, n, register);
-            let (plan, registers) = plan(self.request.moved, operand, state, &seen, varies);
+            let (plan, registers) = plan(
+                self.request.moved,
+                operand,
+                state,
+                &seen,
+                work.wandering,
+                varies,
+            );
             match plan {
                 Some(Plan::Guarded(_)) if self.live_flags.contains(&n) => {}
                 Some(plan) => {

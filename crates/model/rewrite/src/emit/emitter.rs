@@ -29,6 +29,10 @@ pub(super) enum Target {
     Guard(CopyKind, usize),
     /// The code for an alternative of a guard that fails.
     Fails(CopyKind, usize, usize),
+    /// The operand, behind the search for its alternative's range.
+    Within(CopyKind, usize, usize),
+    /// The upper half of ranges that are searched, by the item of the comparison.
+    Half(usize),
     /// The sum before a jump through a table, for the case that it leads to this target.
     Case(CopyKind, usize, usize),
     /// From the check after an instruction of the slow copy to the fast copy.

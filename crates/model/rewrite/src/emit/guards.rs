@@ -4,6 +4,7 @@
 use super::emitter::{Emitter, Target, displaced};
 use crate::bounds::{Alternative, Bound};
 use crate::plan::CopyKind;
+use crate::registers::Register;
 use iced_x86::{Code, FlowControl, Instruction};
 
 impl Emitter<'_> {
@@ -17,7 +18,11 @@ impl Emitter<'_> {
     ) {
         let ip = self.chosen.graph.nodes[n].instruction.ip();
         let failed = Target::Fails(way, n, number);
-        for bound in &alternative.bounds {
+        let (ranged, plain) = match alternative.bounds.split_last() {
+            Some((last, others)) if !alternative.ranges.is_empty() => (Some(last), others),
+            _ => (None, alternative.bounds.as_slice()),
+        };
+        for bound in plain {
             let register = bound.register;
             if bound.low == bound.high && (bound.test_low || bound.test_high) {
                 self.compare(register, bound.low, ip);
@@ -33,6 +38,42 @@ impl Emitter<'_> {
                 self.branch(Code::Ja_rel32_64, failed, ip);
             }
         }
+        if let Some(bound) = ranged {
+            let hit = Target::Within(way, n, number);
+            self.search(bound.register, &alternative.ranges, (hit, failed), ip);
+            self.label(hit);
+        }
+    }
+
+    /// Finds the register's value in ascending ranges by halves, and goes to the first target if
+    /// it is in one, else to the second.
+    fn search(
+        &mut self,
+        register: Register,
+        ranges: &[(u64, u64)],
+        (hit, failed): (Target, Target),
+        ip: u64,
+    ) {
+        match ranges {
+            [] => self.branch(Code::Jmp_rel32_64, failed, ip),
+            [(low, high)] => {
+                self.compare(register, *low, ip);
+                self.branch(Code::Jb_rel32_64, failed, ip);
+                self.compare(register, *high, ip);
+                self.branch(Code::Jbe_rel32_64, hit, ip);
+                self.branch(Code::Jmp_rel32_64, failed, ip);
+            }
+            _ => {
+                let (lower, upper) = ranges.split_at(ranges.len() / 2);
+                let half = Target::Half(self.items.len());
+                let first = upper.first().map_or(0, |range| range.0);
+                self.compare(register, first, ip);
+                self.branch(Code::Jae_rel32_64, half, ip);
+                self.search(register, lower, (hit, failed), ip);
+                self.label(half);
+                self.search(register, upper, (hit, failed), ip);
+            }
+        }
     }
 
     /// The bound for a first comparison, if the operand is seldom on the page.
@@ -43,6 +84,9 @@ impl Emitter<'_> {
         all: &'b [Alternative],
     ) -> Option<&'b Bound> {
         let [only] = all else { return None };
+        if !only.ranges.is_empty() {
+            return None;
+        }
         if self.chosen.graph.nodes[n].instruction.flow_control() == FlowControl::IndirectCall {
             return None;
         }

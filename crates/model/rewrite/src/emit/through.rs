@@ -45,10 +45,6 @@ impl Emitter<'_> {
         targets.map(|&target| (node.instance, target)).collect()
     }
 
-    pub(super) fn jump(&mut self, way: CopyKind, n: usize, next: Option<usize>) {
-        self.first_target(way, n, next);
-    }
-
     /// Emits a call through a pointer. With a guard, its other alternatives know no targets.
     pub(super) fn call_through(&mut self, way: CopyKind, n: usize, next: Option<usize>) {
         let chosen = self.chosen;
@@ -66,7 +62,7 @@ impl Emitter<'_> {
     }
 
     /// Compares the pointer with its first target, behind which the copy goes on.
-    fn first_target(&mut self, way: CopyKind, n: usize, next: Option<usize>) {
+    pub(super) fn first_target(&mut self, way: CopyKind, n: usize, next: Option<usize>) {
         let Some(&(instance, target)) = self.ways(n).first() else {
             self.failed = true;
             return;

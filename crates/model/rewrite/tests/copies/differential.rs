@@ -6,8 +6,8 @@ mod program;
 
 use machine::{compare, compare_deep, compare_source, compare_through};
 use program::{
-    CHANGES, KERNEL, LEAF, OF_FUNCTIONS, RETURNS, RETURNS_BY_POINTER, STORES, Step, THROUGH, WAYS,
-    Way, framed,
+    CHANGES, KERNEL, LEAF, OF_FUNCTIONS, RETURNS, RETURNS_BY_POINTER, STORES, Step, THROUGH,
+    WANDERS, WAYS, Way, framed,
 };
 use proptest::prelude::*;
 
@@ -219,6 +219,16 @@ fn a_pointer_that_leads_to_one_function_and_then_to_another_stays_in_the_copy() 
         // Neither function is known before the pointer has led there.
         assert!((2..=8).contains(&faults), "{way:?}: {faults}");
     }
+}
+
+#[test]
+fn a_pointer_that_wanders_over_groups_of_one_distance_faults_a_few_times() {
+    let Some(faults) = compare(&[(WANDERS, 0, 0)], &[], 300) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    // After two groups were met, all are expected.
+    assert!((2..=3).contains(&faults), "{faults}");
 }
 
 #[test]

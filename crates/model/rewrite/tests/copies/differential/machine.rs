@@ -3,8 +3,9 @@
 //! decide anything about copies: it does what the rewriter says.
 
 use super::program::{
-    BASE, BYTES, CACHE, CONTEXT, END, GROUP, GROUP_BYTES, INNER, LEAF, LOOP, ON_PAGE, OTHER, PAGE,
-    POOL, PRIVATE, SAVES, SLOT, STACK, STUB, Step, UNDERLAY, Way, program,
+    APART, BASE, BYTES, CACHE, CONTEXT, END, FIRST, GROUP, GROUP_BYTES, INNER, LEAF, LOOP, MORE,
+    MORE_BYTES, ON_PAGE, OTHER, PAGE, POOL, PRIVATE, SAVES, SLOT, STACK, STUB, Step, UNDERLAY, Way,
+    program,
 };
 use crate::support;
 use std::sync::Mutex;
@@ -242,6 +243,10 @@ fn prepare(code: &[u8], function: u64) {
         *(SLOT as *mut u64) = function;
         *((SLOT - 16) as *mut u64) = function;
         *((PAGE + ON_PAGE) as *mut u64) = function;
+        for number in 0..MORE {
+            let slot = PRIVATE + 0x1000 - 208 + 8 * number;
+            *(slot as *mut u64) = PAGE + FIRST + APART * number;
+        }
         *((SLOT - 24) as *mut u64) = OTHER;
         *((PRIVATE + 0x1000 - 48) as *mut u64) = 2;
         *((PRIVATE + 0x1000 - 56) as *mut u64) = 1;
@@ -335,23 +340,30 @@ pub fn compare_source(source: &str, function: u64) -> Option<usize> {
 
     prepare(&code, function);
     let page = bytes(PAGE, 4096);
-    let rest = GROUP + GROUP_BYTES;
+    let more = (0..MORE).map(|n| (FIRST + APART * n, MORE_BYTES));
+    let groups: Vec<(u64, u64)> = [(GROUP, GROUP_BYTES)].into_iter().chain(more).collect();
+    let mut rules = Vec::new();
+    let mut done = 0;
+    for &(from, len) in &groups {
+        rules.push(rule(done, from - done, UNDERLAY + done));
+        rules.push(rule(from, len, POOL + from));
+        done = from + len;
+    }
+    rules.push(rule(done, 4096 - done, UNDERLAY + done));
     let moved = MovedPage {
         page: Span {
             start: Address(PAGE),
             len: 4096,
         },
-        rules: vec![
-            rule(0, GROUP, UNDERLAY),
-            rule(GROUP, GROUP_BYTES, POOL + GROUP),
-            rule(rest, 4096 - rest, UNDERLAY + rest),
-        ],
+        rules,
     };
     // SAFETY: the memory belongs to the run; the handler is set in this process only.
     unsafe {
         std::ptr::copy_nonoverlapping(page.as_ptr(), UNDERLAY as *mut u8, 4096);
-        let from = page.as_ptr().add(GROUP as usize);
-        std::ptr::copy_nonoverlapping(from, (POOL + GROUP) as *mut u8, GROUP_BYTES as usize);
+        for &(at, len) in &groups {
+            let from = page.as_ptr().add(at as usize);
+            std::ptr::copy_nonoverlapping(from, (POOL + at) as *mut u8, len as usize);
+        }
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = fault as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
@@ -376,8 +388,9 @@ pub fn compare_source(source: &str, function: u64) -> Option<usize> {
     let run = unsafe { RUN.take() }.expect("it was set");
     assert_eq!(run.refusal, None, "{source}");
     let mut page = bytes(UNDERLAY, 4096);
-    let group = bytes(POOL + GROUP, GROUP_BYTES);
-    page[GROUP as usize..rest as usize].copy_from_slice(&group);
+    for (at, len) in groups {
+        page[at as usize..(at + len) as usize].copy_from_slice(&bytes(POOL + at, len));
+    }
     let got = after(page);
     assert_eq!(got.0, wanted.0, "registers differ:\n{source}");
     assert!(got == wanted, "flags or memory differ:\n{source}");

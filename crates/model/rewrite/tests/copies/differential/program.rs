@@ -15,6 +15,12 @@ pub const INNER: u64 = BASE + 0x1800;
 pub const OTHER: u64 = BASE + 0x1a00;
 pub const STUB: u64 = BASE + 0x1b00;
 pub const SLOT: u64 = PRIVATE + 0x1000 - 112;
+/// More groups on the page, which move by the same distance: the first one, how far apart they are,
+/// their length, and how many there are.
+pub const FIRST: u64 = 0x900;
+pub const APART: u64 = 0x80;
+pub const MORE_BYTES: u64 = 0x10;
+pub const MORE: u64 = 8;
 /// A pointer on the page that moves, which the loops change in no other way.
 pub const ON_PAGE: u64 = 0x800;
 pub const END: u64 = BASE + 0x1c00;
@@ -122,6 +128,10 @@ fn step(kind: u32, offset: u32, scratch: u32) -> String {
         CHANGES => {
             "mov r13, rcx\n and r13, 1\n mov r13, [rbp+r13*8-136]\n mov [rbp-112], r13\n mov [rip+page+0x800], r13".to_owned()
         }
+        // A pointer that is another one in each round: to each of the other groups in turn.
+        WANDERS => {
+            format!("mov r14, rcx\n and r14, 7\n mov r13, [rbp+r14*8-208]\n add [r13+{}], {r}", word % 16)
+        }
         // In functions only: a return into the function itself, by the address on the stack and
         // by a pointer to it.
         RETURNS => {
@@ -144,10 +154,11 @@ fn step(kind: u32, offset: u32, scratch: u32) -> String {
 /// Kinds of steps that only functions have.
 pub const KERNEL: u32 = 41;
 pub const CHANGES: u32 = 42;
-pub const RETURNS: u32 = 43;
-pub const RETURNS_BY_POINTER: u32 = 44;
-pub const STORES: u32 = 45;
-pub const OF_FUNCTIONS: u32 = 46;
+pub const WANDERS: u32 = 43;
+pub const RETURNS: u32 = 44;
+pub const RETURNS_BY_POINTER: u32 = 45;
+pub const STORES: u32 = 46;
+pub const OF_FUNCTIONS: u32 = 47;
 
 pub type Step = (u32, u32, u32);
 
