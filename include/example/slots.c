@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 #define THREADS 2
-#define ROUNDS 100
-#define LOOPS 1000000
+#define ROUNDS 50
+#define LOOPS 20000000
 
 struct slot {
     volatile long count, last;

@@ -53,6 +53,7 @@ pub fn protect(options: &Protect) -> Result<u8> {
         isolate_global: options.isolate_global.clone(),
         every: options.every,
         any_code: options.any_code,
+        commits: options.commits.clone(),
         observer: options.observer,
         observe: (&options.observe).into(),
         begun: Some(confined::beside_our_own_to_repair),

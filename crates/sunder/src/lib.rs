@@ -69,6 +69,10 @@ mod traces;
 pub use error::Error;
 pub use here::observe;
 pub use observe::{Attach, Detect, Detected, Observer};
+/// What isolated threads commit, for tools that read it: see [`Protect::with_commits`].
+pub mod commits {
+    pub use sunder_protect::commits::format::{Event, Reader};
+}
 pub use remedies::{Cure, Cured, Place, Placement, Protect, Protected, Repair, Repaired};
 pub use results::{Comparison, diff, import, open, save};
 pub use sunder_findings::{self as findings, Finding, Findings};

@@ -53,6 +53,22 @@ impl Protect {
         self
     }
 
+    /// Writes which bytes each thread changed, commit by commit, to this file or named pipe while the
+    /// command runs. [`crate::commits::Reader`] reads it.
+    #[must_use]
+    pub fn with_commits(mut self, file: impl Into<PathBuf>) -> Self {
+        self.0.commits = Some(file.into());
+        self
+    }
+
+    /// Isolates whatever two threads write, where small objects are, whether or not it costs
+    /// anything (SHERIFF, section 5).
+    #[must_use]
+    pub fn eager(mut self) -> Self {
+        self.0.eager = true;
+        self
+    }
+
     /// Runs the command to its end.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! allocates or makes system calls. The target's program may be broken, so the tool must check
 //! every number that the target may have written.
 
+use crate::commits::Commits;
 use crate::tracking::{SHARED, Tracking};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 
@@ -352,8 +353,10 @@ pub struct Control {
     pub inputs: [Input; INPUTS],
     /// The threads that may be isolated.
     pub slots: [Slot; SLOTS],
-    /// What page faults and commits record.
+    /// What page faults and moments record.
     pub tracking: Tracking,
+    /// The log of what isolated threads do.
+    pub log: Commits,
 }
 
 /// Offset of the scratch space.

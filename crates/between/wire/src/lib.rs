@@ -14,6 +14,7 @@
 #![cfg_attr(not(feature = "tool"), no_std)]
 
 pub mod attach;
+pub mod commits;
 pub mod creation;
 #[cfg(feature = "tool")]
 mod creators;

@@ -1,6 +1,5 @@
-//! What page faults and commits of isolated threads record: which thread writes which page,
-//! which pages are private for that reason, and what each commit found changed (SHERIFF,
-//! section 4). It is part of the control file ([`crate::isolation::Control`]); all zeroes are a
+//! What page faults and ticks of isolated threads record: which thread writes which page, which
+//! pages are private for that reason, and where threads were interrupted (SHERIFF, section 4). It is part of the control file ([`crate::isolation::Control`]); all zeroes are a
 //! valid, empty state. Workers call it in their signal handlers. So nothing here allocates,
 //! waits or makes system calls, and the only failure is that a table is full.
 
@@ -11,11 +10,6 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 pub const TRACKED_PAGES: usize = 1 << 15;
 /// The most pages that two threads have written.
 pub const SHARED: usize = 256;
-/// The most changed words that wait for the tool to read them.
-pub const CHANGES: u64 = 1 << 16;
-/// Words of the record of a changed word: time, thread | kind << 32, address of the word, bit
-/// mask of its changed bytes, instruction (0: not known).
-pub const CHANGE_WORDS: usize = 5;
 /// The most register states that wait for the tool to read them.
 pub const MOMENTS: u64 = 1 << 12;
 /// Words of the record of a register state: as [`crate::ring::SAMPLE_WORDS`].
@@ -29,7 +23,7 @@ const PAGE_BITS: u32 = 12;
 pub mod mode {
     /// Only the named pages are private.
     pub const OFF: u32 = 0;
-    /// Every page that two threads write is private, and the changes to it are recorded.
+    /// Every page that two threads write is private, and moments are recorded.
     pub const DETECT: u32 = 1;
     /// Every page that two threads write is private if the tool decides so.
     pub const EAGER: u32 = 2;
@@ -95,7 +89,7 @@ impl PackedWriters {
     }
 }
 
-/// What page faults and commits record; a part of the control file.
+/// What page faults and ticks record; a part of the control file.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Tracking {
@@ -112,7 +106,7 @@ pub struct Tracking {
     pub faults: AtomicU64,
     /// The number of pages for which the tables had no room.
     pub left_out: AtomicU64,
-    /// The number of changes and moments that were lost because the rings were full.
+    /// The number of moments that were lost because the ring was full.
     pub lost: AtomicU64,
     /// The number of periods of all threads.
     pub periods: AtomicU64,
@@ -121,16 +115,10 @@ pub struct Tracking {
     writers: [PageWriters; TRACKED_PAGES],
     /// Pages that two threads have written.
     pub shared: [SharedPage; SHARED],
-    changes: Space<{ space_words(CHANGES, CHANGE_WORDS) }>,
     moments: Space<{ space_words(MOMENTS, MOMENT_WORDS) }>,
 }
 
 impl Tracking {
-    /// The changed words that commits found.
-    pub const fn changes(&self) -> Ring<'_, CHANGE_WORDS> {
-        self.changes.ring(CHANGES)
-    }
-
     /// The threads' registers at the moments at which they were interrupted for a commit.
     pub const fn moments(&self) -> Ring<'_, MOMENT_WORDS> {
         self.moments.ring(MOMENTS)
@@ -337,17 +325,5 @@ mod tests {
             .collect();
         pages.sort_unstable();
         assert_eq!(pages, (1..=100).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn changes_are_read_in_the_order_of_writing() {
-        let tracking = empty();
-        assert_eq!(tracking.changes().pop(), None);
-        for n in 0..CHANGES {
-            assert!(tracking.changes().push(&[n, 1, 2, 3, 4]));
-        }
-        assert!(!tracking.changes().push(&[0; CHANGE_WORDS]), "it is full");
-        assert_eq!(tracking.changes().pop(), Some([0, 1, 2, 3, 4]));
-        assert_eq!(tracking.changes().pop(), Some([1, 1, 2, 3, 4]));
     }
 }

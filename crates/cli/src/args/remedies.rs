@@ -59,6 +59,10 @@ pub struct Protect {
     /// Where to write what was done, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+    /// Where to write which bytes each thread changed, commit by commit, while the program runs: a
+    /// file or a named pipe, for tools on `include/sunder.h`
+    #[arg(long, value_name = "FILE")]
+    pub commits: Option<PathBuf>,
     /// Say nothing at the end
     #[arg(long, short)]
     pub quiet: bool,

@@ -4,6 +4,7 @@
 mod support;
 
 mod code;
+mod commits;
 mod handler;
 mod observer;
 mod programs;

@@ -287,7 +287,7 @@ fn a_program_says_itself_what_its_threads_have_for_themselves() {
         .arg(&program)
         .status();
     assert!(built.is_ok_and(|status| status.success()));
-    let sums = "100000000 999999\n100000000 999999\n200\n";
+    let sums = "1000000000 19999999\n1000000000 19999999\n100\n";
     let native = output(&Command::new(&program));
     assert_eq!(String::from_utf8_lossy(&native.stdout), sums);
     let said = String::from_utf8_lossy(&native.stderr);

@@ -5,10 +5,10 @@
 
 use crate::memory::{Fault, Memory, Page};
 use crate::named::{self, Named as Protect};
-use crate::tool::{Committed, Policy, Position, Private, Tool};
+use crate::tool::{Committed, Policy, Position, Tool};
 use crate::tracking::{self, Tracked as Detect};
 use core::sync::atomic::Ordering::Relaxed;
-use sunder_transaction::{Change, Mask};
+use sunder_transaction::Mask;
 use sunder_wire::isolation::{Control, Slot};
 use sunder_wire::tracking::mode;
 
@@ -79,12 +79,8 @@ impl Tool for Chosen<'_> {
         of_chosen!(self, tool => tool.fault(fault, memory))
     }
 
-    fn change(&self, of: &Private, change: &Change) {
-        of_chosen!(self, tool => tool.change(of, change));
-    }
-
-    fn commit(&self, of: &Private, outcome: &Committed) {
-        of_chosen!(self, tool => tool.commit(of, outcome));
+    fn commit(&self, page: Page, outcome: &Committed) {
+        of_chosen!(self, tool => tool.commit(page, outcome));
     }
 
     fn tick(&self, position: &Position, memory: &Memory) -> bool {

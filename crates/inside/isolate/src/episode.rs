@@ -6,10 +6,12 @@
 //! in its signal handler, where no code of the C library may be executed.
 
 use crate::from_worker;
+use crate::log::Log;
 use crate::memory::{Fault, Memory, Page, Twinned};
-use crate::tool::{Committed, Policy, Position, Private, Tool};
+use crate::tool::{Committed, Policy, Position, Tool};
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_transaction as transaction;
+use sunder_wire::commits::shared;
 use sunder_wire::isolation::{Control, Slot};
 
 /// An episode: its control file, slot, memory and tool.
@@ -57,7 +59,20 @@ impl<'a, T: Tool> Episode<'a, T> {
     /// The thread is about to continue from `position` in the memory that was added. False if the
     /// tool or the kernel refuses.
     pub fn begin(&self, position: &Position) -> bool {
-        self.tool.thread_start(position, self.memory)
+        if !self.tool.thread_start(position, self.memory) {
+            return false;
+        }
+        let time = now();
+        self.memory.committed_at(time);
+        self.log().begin(time);
+        for own in self.memory.private() {
+            self.log().private(time, own.page());
+        }
+        true
+    }
+
+    fn log(&self) -> Log<'a> {
+        Log::new(&self.control.log, self.slot.thread.load(Relaxed))
     }
 
     /// Handles a write to a protected page; returns whether the thread may continue with it.
@@ -70,14 +85,18 @@ impl<'a, T: Tool> Episode<'a, T> {
             return self.memory.open(at);
         }
         let known = self.tool.fault(fault, self.memory);
+        let time = now();
+        self.log().write(time, fault);
         // The page is made writable first, because the second mapping of the shared page inherits
         // that.
         if !self.memory.open(at) {
             return false;
         }
-        if let Some(page) = known.filter(|page| page.address == at && self.is_private(*page)) {
+        if let Some(page) = known.filter(|page| page.address == at && self.is_private(*page))
             // If taking it fails, the page stays shared in this episode.
-            self.memory.take(page, Some(*fault));
+            && self.memory.take(page, Some(*fault))
+        {
+            self.log().private(time, page);
         }
         true
     }
@@ -86,18 +105,18 @@ impl<'a, T: Tool> Episode<'a, T> {
     /// the last commit, and the thread must write nothing more here. False if a page must not stay
     /// private.
     pub fn commit(&self, refresh: bool) -> bool {
-        let time = from_worker::clock(libc::CLOCK_MONOTONIC);
+        let time = now();
+        let since = self.memory.committed_at(time);
         let (mut sound, mut bytes) = (true, 0);
         for own in self.memory.private() {
-            let of = Private {
-                page: own.page(),
-                first: own.first(),
-                time,
-            };
-            let outcome = self.commit_one(own, &of, refresh);
+            let page = own.page();
+            let outcome = self.commit_one(own, [since, time], refresh);
             bytes += u64::from(outcome.written.bytes);
-            self.tool.commit(&of, &outcome);
-            sound &= self.is_private(of.page);
+            self.tool.commit(page, &outcome);
+            if !self.is_private(page) {
+                sound = false;
+                self.log().shared(time, page, why_shared(&outcome));
+            }
         }
         if bytes > 0 {
             self.slot.written.fetch_add(bytes, Relaxed);
@@ -107,14 +126,18 @@ impl<'a, T: Tool> Episode<'a, T> {
         sound
     }
 
-    fn commit_one(&self, own: &Twinned, of: &Private, refresh: bool) -> Committed {
-        let meant = self.tool.meant(of.page);
+    /// Commits a page. The first time is that of the last commit, the second that of this one.
+    fn commit_one(&self, own: &Twinned, [since, time]: [u64; 2], refresh: bool) -> Committed {
+        let meant = self.tool.meant(own.page());
+        let log = self.log();
+        let mut changes = log.changes(own.page(), own.first(), time, since);
         own.with(|page, twin, shared| {
             let mut outcome = Committed::default();
             outcome.written = transaction::commit_each(page, twin, shared, meant, |change| {
                 outcome.contended |= change.both != 0;
-                self.tool.change(of, &change);
+                changes.word(&change);
             });
+            changes.flush();
             if refresh {
                 outcome.read = transaction::refresh(page, twin, shared, meant);
             }
@@ -128,9 +151,27 @@ impl<'a, T: Tool> Episode<'a, T> {
         self.tool.tick(position, self.memory)
     }
 
-    /// All pages were committed, and the episode ends.
-    pub fn end(&self) {
+    /// All pages were committed, and the episode ends for this reason
+    /// ([`sunder_wire::isolation::why`]).
+    pub fn end(&self, why: u32) {
         self.tool.thread_end();
+        self.log().end(now(), why);
+    }
+}
+
+/// The monotonic clock, ns.
+fn now() -> u64 {
+    from_worker::clock(libc::CLOCK_MONOTONIC)
+}
+
+/// Why a page is shared after this commit, as far as this thread has seen it.
+const fn why_shared(outcome: &Committed) -> u32 {
+    if outcome.written.beside + outcome.read.beside > 0 {
+        shared::OTHER_BYTES
+    } else if outcome.contended {
+        shared::SAME_BYTES
+    } else {
+        0
     }
 }
 

@@ -13,7 +13,8 @@
 //!   instruction. [`sequences`] takes back a registration that is the thread's.
 //! - [`tool`] is the interface between this framework and the tools on it: [`named`] (pages that
 //!   the control file names) and [`tracking`] (pages that several threads write); [`chosen`] is the
-//!   one in use. [`episode`] calls the tool, and [`memory`] is what a worker alone has.
+//!   one in use. [`episode`] calls the tool, and [`memory`] is what a worker alone has. [`log`] tells
+//!   tools outside what commits changed.
 //!   [`from_worker`] makes the system calls that its filter allows.
 //! - [`convert`] makes the program's memory sharable, and private again; [`withdraw`] has it made
 //!   private before a fork, and [`hold`] keeps threads from being isolated meanwhile. [`arguments`]
@@ -55,6 +56,7 @@ mod inputs;
 #[cfg(not(test))]
 mod interface;
 mod living;
+mod log;
 mod maps;
 mod memory;
 mod named;

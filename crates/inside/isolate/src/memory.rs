@@ -6,8 +6,8 @@
 //! may be executed.
 
 use crate::from_worker;
-use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 use sunder_transaction::{self as transaction, Mask, PAGE, Shared, WORDS};
 use sunder_wire::isolation::PAGES;
 use sunder_wire::tracking::SHARED;
@@ -125,6 +125,9 @@ pub struct Memory {
     count: AtomicUsize,
     /// The address for twins and second mappings of shared pages.
     room: AtomicUsize,
+    /// When all private pages were last committed, or the episode's beginning (monotonic clock,
+    /// ns).
+    since: AtomicU64,
 }
 
 impl Memory {
@@ -137,7 +140,14 @@ impl Memory {
             own: [const { Twinned::none() }; MOST],
             count: AtomicUsize::new(0),
             room: AtomicUsize::new(0),
+            since: AtomicU64::new(0),
         }
+    }
+
+    /// All private pages are committed at this time (monotonic clock, ns). Returns when they were
+    /// before.
+    pub fn committed_at(&self, time: u64) -> u64 {
+        self.since.swap(time, Relaxed)
     }
 
     /// Twins and second mappings go to `at`, an unused range of two pages for each page that can be

@@ -5,7 +5,7 @@
 //! Contexts: those of [`crate::tool`].
 
 use crate::memory::{ALL, Page};
-use crate::tool::{Committed, Policy, Private, Tool};
+use crate::tool::{Committed, Policy, Tool};
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_transaction::Mask;
 use sunder_wire::isolation::{Control, PAGES, PrivatePage};
@@ -57,9 +57,9 @@ impl Tool for Named<'_> {
         }
     }
 
-    fn commit(&self, of: &Private, outcome: &Committed) {
+    fn commit(&self, page: Page, outcome: &Committed) {
         let beside = outcome.written.beside + outcome.read.beside;
-        if let Some(wanted) = self.pages.get(of.page.number)
+        if let Some(wanted) = self.pages.get(page.number)
             && beside > 0
         {
             wanted.given_up.store(1, Relaxed);
@@ -77,14 +77,6 @@ mod tests {
         let tool = Named::new(control);
         let private = tool.named().filter(|p| tool.policy(*p) == Policy::Private);
         private.collect()
-    }
-
-    fn of(page: Page) -> Private {
-        Private {
-            page,
-            first: None,
-            time: 1,
-        }
     }
 
     #[test]
@@ -110,7 +102,7 @@ mod tests {
             read: meant,
             contended: true,
         };
-        tool.commit(&of(first), &both);
+        tool.commit(first, &both);
         assert_eq!(
             tool.policy(first),
             Policy::Private,
@@ -138,7 +130,7 @@ mod tests {
                 },
             ),
         ] {
-            tool.commit(&of(page), &beside);
+            tool.commit(page, &beside);
             assert_eq!(tool.policy(page), Policy::Shared, "{beside:?}");
         }
         assert_eq!(named(&control), []);

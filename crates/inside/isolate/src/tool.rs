@@ -3,9 +3,9 @@
 //! 2011) has the same division in its sections 3, 4 and 5.
 //!
 //! The framework asks [`Tool::policy`] of single pages, and no page is private without it. It tells
-//! when a thread's episode starts and ends, when a write meets a page that is watched, what each
-//! commit found changed, and when an interval is over. A tool acts by its answers and through
-//! [`Memory`], and by nothing else.
+//! when a thread's episode starts and ends, when a write meets a page that is watched, when a page
+//! was committed, and when an interval is over. A tool acts by its answers and through [`Memory`],
+//! and by nothing else. What each commit changed, the framework itself logs ([`crate::log`]).
 //!
 //! Contexts: [`Tool::named`] and [`Tool::thread_start`] in a worker before it computes;
 //! all others in its signal handler, where no code of the C library may be executed: no
@@ -14,7 +14,7 @@
 //! ends with the episode. [`crate::chosen`] chooses the tool.
 
 use crate::memory::{ALL, Fault, Memory, Page};
-use sunder_transaction::{Change, Mask, Moved};
+use sunder_transaction::{Mask, Moved};
 
 /// How a page is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,17 +23,6 @@ pub enum Policy {
     Shared,
     /// Each isolated thread has a private copy between commits.
     Private,
-}
-
-/// A private page at its commit.
-#[derive(Clone, Copy, Debug)]
-pub struct Private {
-    /// The page.
-    pub page: Page,
-    /// The write that made it private, if one did.
-    pub first: Option<Fault>,
-    /// When the commit began (monotonic clock, ns).
-    pub time: u64,
 }
 
 /// The outcome of a commit for one page.
@@ -87,12 +76,8 @@ pub trait Tool {
         None
     }
 
-    /// A commit writes a word that the thread has changed. Called for each such word of a page,
-    /// before [`Tool::commit`].
-    fn change(&self, _of: &Private, _change: &Change) {}
-
     /// A page has been committed.
-    fn commit(&self, _of: &Private, _outcome: &Committed) {}
+    fn commit(&self, _page: Page, _outcome: &Committed) {}
 
     /// All pages were committed and refreshed, and the thread continues from `position`. False ends
     /// the episode.

@@ -1,7 +1,7 @@
 //! The tool that finds pages by faults (SHERIFF, section 4.1): all of the program's sharable memory
 //! but the thread's own stack is write-protected in the worker's page table. A page with one writer
 //! is made writable; one that several threads write may become private. In the mode `DETECT` it
-//! does, and the changes that each commit finds are recorded; in the mode `EAGER` the tool outside
+//! does, and the thread's position is recorded at each tick; in the mode `EAGER` the tool outside
 //! decides.
 //!
 //! Contexts: those of [`crate::tool`].
@@ -10,12 +10,12 @@ use crate::control;
 use crate::from_worker;
 use crate::memory::{Fault, Memory, Page};
 use crate::named::Named;
-use crate::tool::{Committed, Policy, Position, Private, Tool};
+use crate::tool::{Committed, Policy, Position, Tool};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
-use sunder_transaction::{Change, Mask};
+use sunder_transaction::Mask;
 use sunder_wire::isolation::{Control, PAGES, Slot};
-use sunder_wire::tracking::{CHANGE_WORDS, MOMENT_WORDS, Tracking, Writers, mode, page};
+use sunder_wire::tracking::{MOMENT_WORDS, Tracking, Writers, mode, page};
 
 /// The most first writes that are caught in one period: about 3 ms of an interval of 10.
 const MOST_FAULTS: usize = 1024;
@@ -214,26 +214,9 @@ impl Tool for Tracked<'_> {
         }
     }
 
-    fn change(&self, of: &Private, change: &Change) {
-        if !self.records() || of.page.number < PAGES {
-            return;
-        }
-        let at = of.page.address + change.word * 8;
-        let by = match of.first {
-            Some(first) if first.address & !7 == at => first.instruction as u64,
-            _ => 0,
-        };
-        let thread = u64::from(self.slot.thread.load(Relaxed));
-        let bytes = u64::from(change.bytes);
-        let record: [u64; CHANGE_WORDS] = [of.time, thread, at as u64, bytes, by];
-        if !self.tracking().changes().push(&record) {
-            self.tracking().lost.fetch_add(1, Relaxed);
-        }
-    }
-
-    fn commit(&self, of: &Private, outcome: &Committed) {
-        let Some(index) = of.page.number.checked_sub(PAGES) else {
-            return self.named.commit(of, outcome);
+    fn commit(&self, page: Page, outcome: &Committed) {
+        let Some(index) = page.number.checked_sub(PAGES) else {
+            return self.named.commit(page, outcome);
         };
         if outcome.contended {
             self.tracking().decide(index, page::CONTENDED);
@@ -287,14 +270,6 @@ mod tests {
         }
     }
 
-    fn of(page: Page) -> Private {
-        Private {
-            page,
-            first: Some(WRITE),
-            time: 5,
-        }
-    }
-
     #[test]
     fn only_pages_with_several_writers_are_private() {
         let (control, memory) = (two(mode::DETECT), testing::memory());
@@ -329,18 +304,11 @@ mod tests {
         assert_eq!(tool.policy(page(0)), Policy::Shared);
         control.tracking.decide(0, page::PRIVATE);
         assert_eq!(tool.policy(page(0)), Policy::Private);
-        // Nothing is recorded in this mode.
-        let change = Change {
-            word: 1,
-            bytes: 1,
-            both: 0,
-        };
-        tool.change(&of(page(0)), &change);
+        // No moment is recorded in this mode.
         assert!(
             tool.thread_start(&Position([0; 17]), &memory)
                 && tool.tick(&Position([0; 17]), &memory)
         );
-        assert_eq!(control.tracking.changes().pop(), None);
         assert_eq!(control.tracking.moments().pop(), None);
     }
 
@@ -352,47 +320,16 @@ mod tests {
             Tracked::new(&control, slot, &own).fault(&WRITE, &memory);
         }
         let tool = Tracked::new(&control, &control.slots[0], &own);
-        tool.commit(&of(page(0)), &Committed::default());
+        tool.commit(page(0), &Committed::default());
         assert_eq!(tool.policy(page(0)), Policy::Private);
         let contended = Committed {
             contended: true,
             ..Committed::default()
         };
-        tool.commit(&of(page(0)), &contended);
+        tool.commit(page(0), &contended);
         assert_eq!(tool.policy(page(0)), Policy::Shared);
         assert_eq!(tool.fault(&WRITE, &memory), Some(page(0)));
         assert_eq!(tool.policy(page(0)), Policy::Shared);
-    }
-
-    #[test]
-    fn each_committed_word_is_recorded_with_its_known_instruction() {
-        let control = two(mode::DETECT);
-        let own = WorkerState::new();
-        let tool = Tracked::new(&control, &control.slots[1], &own);
-        for word in [1, 2] {
-            let change = Change {
-                word,
-                bytes: 0xf0,
-                both: 0,
-            };
-            tool.change(&of(page(0)), &change);
-        }
-        let changes = control.tracking.changes();
-        assert_eq!(changes.pop(), Some([5, 11, 0x7008, 0xf0, 0x1234]));
-        assert_eq!(changes.pop(), Some([5, 11, 0x7010, 0xf0, 0]));
-        assert_eq!(changes.pop(), None);
-        // A page that the control file names belongs to the other tool.
-        let named = Page {
-            address: 0x7000,
-            number: 0,
-        };
-        let change = Change {
-            word: 1,
-            bytes: 1,
-            both: 0,
-        };
-        tool.change(&of(named), &change);
-        assert_eq!(changes.pop(), None);
     }
 
     #[test]

@@ -366,7 +366,6 @@ unsafe extern "C" fn on_event(
     if is_tick && !recalled && sound && episode.on_tick(&interrupted_position(registers)) {
         return;
     }
-    episode.end();
     let reason = match signal {
         tick::SIGNAL if recalled => why::RECALLED,
         tick::SIGNAL => why::OTHER_BYTES,
@@ -397,6 +396,7 @@ unsafe extern "C" fn on_event(
         }
         _ => why::EXCEPTION,
     };
+    episode.end(reason);
     slot.why.store(reason, Ordering::Relaxed);
     slot.address.store(address as u64, Ordering::Relaxed);
     slot.instruction

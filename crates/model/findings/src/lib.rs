@@ -14,6 +14,7 @@ mod error;
 pub mod examples;
 mod file;
 mod fingerprint;
+mod isolation;
 mod language;
 mod limit;
 mod ranking;
@@ -30,6 +31,7 @@ pub use error::{FindingsError, LARGEST_FILE};
 #[cfg(feature = "schema")]
 pub use file::json_schema;
 pub use fingerprint::fingerprint;
+pub use isolation::{PageState, PageWriter, PrivatePage};
 pub use language::Language;
 pub use limit::Limit;
 pub use ranking::{DEFAULT_THRESHOLD_PERCENT, Standing, rank};

@@ -43,6 +43,10 @@ pub struct IsolatedObject {
     pub at_seconds: f64,
     /// The share of its threads' time that the sharing cost at most by then, in percent.
     pub cost_percent: f64,
+    /// How often two consecutive commits to one of its lines were by two threads. A thread's commit
+    /// counts once, however often the thread wrote before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interleaved_writes: Option<u64>,
 }
 
 /// Pages whose falsely shared bytes got lines of their own.

@@ -2,6 +2,7 @@
 //! `schemars`: these comments are the descriptions there. A change that an older reader can't
 //! follow raises [`VERSION`].
 
+use crate::isolation::PrivatePage;
 use crate::language::Language;
 use crate::limit::Limit;
 use crate::repair::{Cure, Repair};
@@ -260,7 +261,12 @@ pub struct Finding {
     /// per second of the run: the number that could have happened in the time that the threads
     /// spent there, as far as samples show.
     pub interleavings_per_second: f64,
-    /// The share (0 to 1) of these changes that is between threads that touch disjoint bytes.
+    /// How often two consecutive writes to one of its lines were by two threads (SHERIFF, section
+    /// 4.3), as commits show: what a thread writes in an interval counts once. Absent unless the
+    /// observer was `isolate`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interleaved_writes: Option<u64>,
+    /// The share (0 to 1) of the interleavings that is between threads that touch disjoint bytes.
     pub false_share: f64,
     /// The share of the involved threads' time that samples show at the lines and that the sharing can
     /// have cost. It is neither a bound nor a prediction of what a fix gains: a wait may show
@@ -270,6 +276,9 @@ pub struct Finding {
     /// Measured by `detect --measure`, else absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain_percent: Option<GainPercent>,
+    /// Under the observer `isolate`, the pages of its lines, of which threads had private copies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub private_pages: Vec<PrivatePage>,
     /// On pages: how its objects took pages from each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_pages: Option<OnPages>,
@@ -438,6 +447,9 @@ pub struct Line {
     pub object_offset: Option<i64>,
     /// Interleavings per second on this line.
     pub interleavings_per_second: f64,
+    /// As for the finding, on this line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interleaved_writes: Option<u64>,
     /// What was touched, by ascending offset. Bytes that no thread touched are left out.
     pub words: Vec<Word>,
 }

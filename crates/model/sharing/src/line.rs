@@ -316,7 +316,8 @@ impl Line {
         u.last = u.last.max(touch.time);
         u.slots.mark(touch.time.saturating_sub(scale.origin.0));
         add_use(&mut u.uses, footprint, touch.count, 0);
-        if writes {
+        // Where pages are compared, commits show all writes; samples show some of them again.
+        if writes && (by_diff || scale.diff_interval_ns.is_none()) {
             let other = self.last_writer.is_some_and(|w| w != touch.thread);
             self.interleaved_writes += u64::from(other);
             self.last_writer = Some(touch.thread);

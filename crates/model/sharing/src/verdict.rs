@@ -65,7 +65,8 @@ pub struct Verdict {
     /// SHERIFF's status of the line (section 4.3): the last thread seen to write. Says nothing
     /// about rates when accesses are sampled.
     pub last_writer: Option<ThreadId>,
-    /// How often two consecutive observed writes were by two threads; see `last_writer`.
+    /// How often two consecutive observed writes were by two threads; see `last_writer`. Where pages
+    /// are compared, what a commit shows counts, and samples do not.
     pub interleaved_writes: u64,
     /// Threads that took part but are no longer kept apart. Their CPU time counts in the cost's
     /// share.

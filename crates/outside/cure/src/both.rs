@@ -34,11 +34,11 @@ impl<'a> Both<'a> {
 
     /// Adds to the result of the program, which has ended with `exit`, what was done, and says it
     /// in lines for people.
-    pub fn tell(self, findings: &mut Findings, exit: ExitStatus) -> Vec<String> {
+    pub fn tell(mut self, findings: &mut Findings, exit: ExitStatus) -> Vec<String> {
         let mut limits = findings.limits.iter();
         let others = limits.any(|limit| matches!(limit, Limit::ProcessesLeftOut));
-        let isolated: Vec<_> = self.isolator.isolated().collect();
         let outcome = self.isolator.outcome(exit, others);
+        let isolated: Vec<_> = self.isolator.isolated().collect();
         let moved = self.mover.tell(findings);
         let lines = tell::lines(moved, &isolated, outcome.line);
         findings.cure = Some(Cure { isolated });

@@ -123,6 +123,10 @@ fn join(
             .zip(slices)
             .for_each(|(t, s)| *t += s / slice_seconds);
     }
+    // Other observers see a part of the writes only.
+    let all_writes = process.judge.config().diff_interval_ns.is_some();
+    let interleaved_writes =
+        all_writes.then(|| lines.iter().map(|(v, _)| v.interleaved_writes).sum());
     let confirmed = jointly_confirmed(lines.iter().map(|(v, _)| v), sharing);
     let simulated = simulated(process, lines.iter().map(|(v, _)| v.line));
     let sites = join_sites(lines.iter_mut().flat_map(|(_, l)| l.sites.drain(..)));
@@ -140,6 +144,8 @@ fn join(
         lines: shown,
         sites,
         interleavings_per_second: per_second,
+        interleaved_writes,
+        private_pages: Vec::new(),
         false_share,
         cost_percent,
         gain_percent: None,
@@ -165,10 +171,14 @@ fn join_lines(
     lines: Vec<(Verdict, NamedLine)>,
     key: &ObjectKey,
 ) -> Vec<findings::Line> {
+    let all_writes = process.judge.config().diff_interval_ns.is_some();
     let mut shown: BTreeMap<u64, findings::Line> = BTreeMap::new();
     for (verdict, line) in lines {
         if let Some(old) = shown.get_mut(&verdict.line.0) {
             old.interleavings_per_second += verdict.interleavings_per_second;
+            if let Some(writes) = &mut old.interleaved_writes {
+                *writes += verdict.interleaved_writes;
+            }
             join_words(&mut old.words, line.words);
         } else if shown.len() < MOST_LINES {
             // Each line is shown with its own instance of the object.
@@ -181,6 +191,7 @@ fn join_lines(
                     address: verdict.line,
                     object_offset,
                     interleavings_per_second: verdict.interleavings_per_second,
+                    interleaved_writes: all_writes.then_some(verdict.interleaved_writes),
                     words: line.words,
                 },
             );

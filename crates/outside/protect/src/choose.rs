@@ -3,6 +3,7 @@
 //! `live`. Enters heap blocks and mappings into the control file, so that the library reports when
 //! they are freed or unmapped. Must not isolate a thread itself: it asks the keeper for pages.
 
+use super::commits::CommitLog;
 use super::image::is_systems;
 use super::keeper::Keeper;
 use super::lasting::{GONE, Lasting};
@@ -130,24 +131,50 @@ impl Chooser {
                 },
             );
             match self.take(process, keeper, verdict, &line.parts, &verdicts) {
-                Ok(spans) => self.note(Isolated {
-                    name,
-                    address: spans.first().map_or(0, |s| s.start.0),
-                    bytes: spans.iter().map(|s| s.len).sum(),
-                    at_seconds: seconds,
-                    cost_percent: runs.cost(verdict).min(1.0) * 100.0,
-                }),
+                Ok(spans) => {
+                    let new = Isolated {
+                        name,
+                        address: spans.first().map_or(0, |s| s.start.0),
+                        bytes: spans.iter().map(|s| s.len).sum(),
+                        at_seconds: seconds,
+                        cost_percent: runs.cost(verdict).min(1.0) * 100.0,
+                        interleaved_writes: None,
+                    };
+                    self.note(new, &spans, keeper.log.as_mut());
+                }
                 Err(why) => self.refuse(verdict, now, format!("`{name}`: {why}")),
             }
         }
     }
 
     /// Notes what is isolated, unless it was before: a frame's object is chosen again when its thread
-    /// waits again.
-    fn note(&mut self, new: Isolated) {
-        let same = |old: &Isolated| (&old.name, old.address) == (&new.name, new.address);
-        if !self.isolated.iter().any(same) {
-            self.isolated.push(new);
+    /// waits again, and its writes go on counting.
+    fn note(&mut self, new: Isolated, spans: &[Span], log: Option<&mut CommitLog>) {
+        let same = |old: &Isolated| {
+            let counts = old.interleaved_writes.is_none();
+            counts && (&old.name, old.address) == (&new.name, new.address)
+        };
+        if self.isolated.iter().any(same) {
+            return;
+        }
+        if let Some(log) = log {
+            self.begin_to_count(log, spans, &new.name);
+        }
+        self.isolated.push(new);
+    }
+
+    /// Writes to these bytes count for a new object from here on. Objects that were there before
+    /// keep what was counted.
+    fn begin_to_count(&mut self, log: &mut CommitLog, spans: &[Span], name: &str) {
+        log.take();
+        for old in &mut self.isolated {
+            if old.interleaved_writes.is_none() && spans.iter().any(|s| s.overlaps(old.span())) {
+                old.interleaved_writes = Some(old.turns(&log.ledger));
+                log.ledger.clean(old.span());
+            }
+        }
+        for span in spans {
+            log.object(*span, name);
         }
     }
 

@@ -3,12 +3,14 @@
 //! sharing costs anything. Called by [`crate::run`]. The library inside the program finds the pages
 //! (`sunder_wire::tracking`); what is done with them is decided here.
 
+use super::commits::{CommitLog, Stream};
 use super::keeper::Keeper;
 use super::options::Options;
 use super::outcome::{Outcome, outcome};
 use super::shared::{Shared, loaded};
 use crate::observer::{CYCLE, SAMPLED, Tap};
 use anyhow::{Context, Result};
+use std::cell::RefCell;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::rc::Rc;
@@ -33,7 +35,7 @@ const SMALL: u64 = 1024;
 ///
 /// # Errors
 /// If the program can't be started or a file can't be made.
-pub fn run(options: &Options) -> Result<Outcome> {
+pub fn run(options: &Options, stream: Option<Stream>) -> Result<Outcome> {
     let shared = Rc::new(Shared::new()?);
     shared.tracking.mode.store(mode::EAGER, Relaxed);
     shared.tracking.cycle.store(CYCLE, Relaxed);
@@ -42,6 +44,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
         library: MemoryFile::isolate().context("cannot make the library available")?,
         shared,
         options,
+        stream,
         keeper: None,
         collector: None,
     };
@@ -53,7 +56,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
     let done = run_observed(&what, &mut protector);
     drop(protector.collector.take());
     let exit = done?.exit();
-    Ok(match &protector.keeper {
+    Ok(match &mut protector.keeper {
         Some(keeper) => outcome(keeper, &[], None, None, exit),
         None => Outcome::nothing(exit),
     })
@@ -64,6 +67,8 @@ struct Protector<'a> {
     options: &'a Options,
     library: MemoryFile,
     shared: Rc<Shared>,
+    /// Where commits are written, until the keeper has it.
+    stream: Option<Stream>,
     keeper: Option<Keeper>,
     collector: Option<Collector>,
 }
@@ -78,14 +83,16 @@ impl LiveRemedy for Protector<'_> {
             name: "isolate",
             frequencies: (1, 1),
         };
-        // In this mode the library reports no changes, so none are taken.
-        let tap = Tap::new(Rc::clone(&self.shared), Rc::default());
+        // A tap that knows no process takes nothing: the keeper takes the commits.
+        let log = Rc::new(RefCell::new(CommitLog::new(Rc::clone(&self.shared))));
+        let tap = Tap::new(Rc::clone(&self.shared), log, Rc::default());
         Some((Box::new(tap), chosen))
     }
 
     fn begins(&mut self, process: ProcessId) -> Result<()> {
         let process = process.0 as i32;
-        let keeper = Keeper::new(Rc::clone(&self.shared), self.options, process);
+        let mut keeper = Keeper::new(Rc::clone(&self.shared), self.options, process);
+        keeper.write_log_to(self.stream.take());
         self.keeper = Some(keeper);
         let collector = Collector::start(process).context("cannot start a thread")?;
         self.collector = Some(collector);

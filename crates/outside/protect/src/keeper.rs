@@ -9,14 +9,18 @@ mod conversion;
 mod program;
 
 use super::apart;
+use super::commits::{CommitLog, Stream};
 use super::guard::{self, Guards};
 use super::hooks::Hooks;
 use super::image::{self, Images};
 use super::pages::{PageRequest, Pages};
+use super::report::closed_because;
 use super::shared::{self, Shared};
 use super::threads::{is_alive, is_running, no_longer_exists, threads_of};
 use crate::options::Options;
 use std::collections::{HashMap, HashSet};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
@@ -103,6 +107,8 @@ pub struct Keeper {
     pub images: Images,
     /// The pages that are isolated.
     pub pages: Pages,
+    /// What isolated threads commit; `None` under the observer, which takes it itself.
+    pub log: Option<CommitLog>,
     /// Pages of code of which only parts may be executed in isolation.
     guards: Guards,
     hooks: Hooks,
@@ -140,6 +146,7 @@ impl Keeper {
             keeper.short = 0.0;
         }
         keeper.any_code = options.any_code;
+        keeper.log = Some(CommitLog::new(Rc::clone(&keeper.shared)));
         keeper
     }
 
@@ -155,6 +162,7 @@ impl Keeper {
             shared,
             images: Images::default(),
             pages: Pages::default(),
+            log: None,
             guards: Guards::default(),
             hooks: Hooks::default(),
             any_code: false,
@@ -272,6 +280,7 @@ impl Keeper {
         if self.exit().is_some() {
             return;
         }
+        self.take_log();
         if self.shared.ready.load(Acquire) == ready::ANOTHER {
             self.begin_anew();
         }
@@ -289,6 +298,32 @@ impl Keeper {
                 self.look_at_threads();
             }
         }
+    }
+
+    /// Also writes what isolated threads commit to this stream. To be called before the program
+    /// starts.
+    pub fn write_log_to(&mut self, stream: Option<Stream>) {
+        if let (Some(log), Some(stream)) = (&mut self.log, stream) {
+            log.write_to(stream);
+        }
+    }
+
+    /// Takes what isolated threads have committed since the last turn.
+    fn take_log(&mut self) {
+        let why = self.refusal().or(closed_because(&self.shared));
+        let why = why.map(ToOwned::to_owned);
+        if let Some(log) = &mut self.log {
+            log.take();
+            if let Some(why) = why {
+                log.close(&why);
+            }
+        }
+    }
+
+    /// The program has ended. Says why if not all commits could be written.
+    pub fn end_log(&mut self, exit: ExitStatus) -> Option<String> {
+        self.take_log();
+        self.log.as_mut()?.end(exit.into_raw())
     }
 
     /// Whether there are pages to isolate. The first time, finds the code that may be executed in

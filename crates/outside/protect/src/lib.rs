@@ -5,17 +5,19 @@
 //! preloaded (`crates/inside/isolate`).
 //!
 //! Used by the library `sunder` and the program: [`run`] protects, and [`observer::observe`] observes by the same
-//! means (SHERIFF-DETECT). It must not print or exit; what it has to say goes to the caller's
+//! means (SHERIFF-DETECT). [`commits::format`] is for tools that read what was committed. It must not print or exit; what it has to say goes to the caller's
 //! `Notices` or into the [`Outcome`].
 
 mod apart;
 mod choose;
+pub mod commits;
 mod eager;
 mod guard;
 mod hooks;
 mod image;
 mod keeper;
 mod lasting;
+mod ledger;
 mod live;
 mod named;
 pub mod observer;
@@ -32,8 +34,12 @@ pub use options::Options;
 pub use outcome::Outcome;
 
 use anyhow::{Context, Result};
+use commits::Stream;
 use report::Summary;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::ExitStatus;
+use sunder_access::ProcessId;
 use sunder_live::program;
 use sunder_live::{Notices, Signals};
 use target::Targets;
@@ -47,30 +53,42 @@ pub fn run(options: &Options, notices: &dyn Notices) -> Result<Outcome> {
         .program
         .split_first()
         .context("no program was given")?;
-    if let Some(why) = program::cannot_be_loaded(name) {
-        return run_natively(options, notices, why);
-    }
-    if options.eager {
-        eager::run(options)
+    let open = |path: &PathBuf| {
+        Stream::create(path).with_context(|| format!("cannot write {}", path.display()))
+    };
+    let stream = options.commits.as_ref().map(open).transpose()?;
+    let mut outcome = if let Some(why) = program::cannot_be_loaded(name) {
+        run_natively(options, stream, notices, why)
+    } else if options.eager {
+        eager::run(options, stream)
     } else if options.from.is_none() && options.isolate_global.is_empty() {
-        live::run(options, Targets::default())
+        live::run(options, Targets::default(), stream)
     } else {
         let targets = Targets::new(options)?;
         if targets.must_be_watched() && targets.is_of_another(name).is_none() {
-            return live::run(options, targets);
+            live::run(options, targets, stream)
+        } else if let Some(why) = targets.hindrance(name) {
+            run_natively(options, stream, notices, &why)
+        } else {
+            named::run(options, &targets, stream)
         }
-        if let Some(why) = targets.hindrance(name) {
-            return run_natively(options, notices, &why);
-        }
-        named::run(options, &targets)
+    }?;
+    if let Some(why) = outcome.unwritten.take() {
+        notices.note(&why);
     }
+    Ok(outcome)
 }
 
-fn run_natively(options: &Options, notices: &dyn Notices, why: &str) -> Result<Outcome> {
+fn run_natively(
+    options: &Options,
+    stream: Option<Stream>,
+    notices: &dyn Notices,
+    why: &str,
+) -> Result<Outcome> {
     notices.note(&format!("the program runs natively: {why}"));
     let launch = options.launch()?;
     let signals = Signals::hold();
-    let run = || -> Result<ExitStatus> {
+    let run = || -> Result<(ProcessId, ExitStatus)> {
         let prepared = launch.prepare()?;
         let process = prepared.pid();
         signals.forward_to(process);
@@ -78,13 +96,15 @@ fn run_natively(options: &Options, notices: &dyn Notices, why: &str) -> Result<O
         if let Some(begun) = options.begun {
             begun(process);
         }
-        Ok(child.wait()?)
+        Ok((process, child.wait()?))
     };
     let result = run();
     signals.program_ended(options.begun.is_some());
+    let (process, exit) = result?;
     Ok(Outcome {
-        exit: result?,
+        exit,
         line: None,
         report: Some(Summary::native(why).json()),
+        unwritten: stream.and_then(|stream| stream.of_native(process.0, why, exit.into_raw())),
     })
 }

@@ -3,6 +3,7 @@
 //! `sunder cure` beside another remedy. It joins two loops: the observer waits, and the keeper has its turn after each wait.
 
 use super::choose::Chooser;
+use super::commits::Stream;
 use super::keeper::Keeper;
 use super::options::Options;
 use super::outcome::{Outcome, outcome};
@@ -29,8 +30,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// If the program can't be started or a file can't be made.
-pub fn run(options: &Options, targets: Targets) -> Result<Outcome> {
+pub fn run(options: &Options, targets: Targets, stream: Option<Stream>) -> Result<Outcome> {
     let mut protector = Protector::with_targets(options, targets)?;
+    protector.stream = stream;
     let done = run_observed(&options.observation(), &mut protector);
     drop(protector.collector.take());
     let done = done?;
@@ -44,6 +46,8 @@ pub struct Protector<'a> {
     targets: Targets,
     /// The library's count of changes to heap blocks when the targets were last asked for.
     changes: Option<u32>,
+    /// Where commits are written, until the keeper has it.
+    stream: Option<Stream>,
     /// The control file, until the keeper has it.
     shared: Option<Rc<Shared>>,
     keeper: Option<Keeper>,
@@ -70,6 +74,7 @@ impl<'a> Protector<'a> {
             options,
             targets,
             changes: None,
+            stream: None,
             keeper: None,
             programs: 0,
             collector: None,
@@ -85,12 +90,14 @@ impl<'a> Protector<'a> {
 
     /// The objects that were isolated so far.
     pub fn isolated(&self) -> impl Iterator<Item = IsolatedObject> {
-        self.chooser.isolated.iter().map(|one| IsolatedObject {
+        let log = self.keeper.as_ref().and_then(|keeper| keeper.log.as_ref());
+        self.chooser.isolated.iter().map(move |one| IsolatedObject {
             object: one.name.clone(),
             address: Address(one.address),
             bytes: one.bytes,
             at_seconds: one.at_seconds,
             cost_percent: one.cost_percent,
+            interleaved_writes: log.map(|log| one.turns(&log.ledger)),
         })
     }
 
@@ -101,9 +108,9 @@ impl<'a> Protector<'a> {
 
     /// What was isolated in the program, which has ended. `others` says whether it started
     /// processes that were not observed.
-    pub fn outcome(&self, exit: ExitStatus, others: bool) -> Outcome {
+    pub fn outcome(&mut self, exit: ExitStatus, others: bool) -> Outcome {
         let (left_out, isolated) = (&self.chooser.left_out, &self.chooser.isolated);
-        match &self.keeper {
+        match &mut self.keeper {
             Some(keeper) => outcome(keeper, left_out, Some(isolated), Some(others), exit),
             None => Outcome::nothing(exit),
         }
@@ -123,7 +130,9 @@ impl LiveRemedy for Protector<'_> {
     fn begins(&mut self, process: ProcessId) -> Result<()> {
         let shared = self.shared.take().context("a program begins once")?;
         let process = process.0 as i32;
-        self.keeper = Some(Keeper::new(shared, self.options, process));
+        let mut keeper = Keeper::new(shared, self.options, process);
+        keeper.write_log_to(self.stream.take());
+        self.keeper = Some(keeper);
         let collector = Collector::start(process).context("cannot start a thread")?;
         self.collector = Some(collector);
         Ok(())

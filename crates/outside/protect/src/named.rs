@@ -1,6 +1,7 @@
 //! `sunder protect` with a saved result or named globals: what is isolated is known beforehand, and
 //! the program is not observed. Called by [`crate::run`].
 
+use crate::commits::Stream;
 use crate::keeper::Keeper;
 use crate::options::Options;
 use crate::outcome::{Outcome, outcome};
@@ -19,7 +20,7 @@ use sunder_stop::Collector;
 ///
 /// # Errors
 /// If the program can't be started or a file can't be made.
-pub fn run(options: &Options, targets: &Targets) -> Result<Outcome> {
+pub fn run(options: &Options, targets: &Targets, stream: Option<Stream>) -> Result<Outcome> {
     let launch = options.launch()?;
     let library = MemoryFile::isolate().context("cannot make the library available")?;
     let shared = Rc::new(Shared::new()?);
@@ -40,6 +41,7 @@ pub fn run(options: &Options, targets: &Targets) -> Result<Outcome> {
     let collector = Collector::start(process.0 as i32).context("cannot start a thread")?;
     targets.ask_for_blocks(&shared);
     let mut keeper = Keeper::new(shared, options, process.0 as i32);
+    keeper.write_log_to(stream);
     signals.forward_to(process);
     // The keeper reaps the program and its threads, so the handle is not needed.
     let child = prepared.go()?;
@@ -50,7 +52,7 @@ pub fn run(options: &Options, targets: &Targets) -> Result<Outcome> {
     let exit = keep(&mut keeper, targets);
     drop(collector);
     signals.program_ended(options.begun.is_some());
-    Ok(outcome(&keeper, &targets.left_out, None, None, exit))
+    Ok(outcome(&mut keeper, &targets.left_out, None, None, exit))
 }
 
 /// Runs the keeper until the program ends; its exit status.

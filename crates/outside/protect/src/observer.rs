@@ -7,18 +7,19 @@ mod tap;
 
 pub use tap::Tap;
 
+use crate::commits::CommitLog;
 use crate::keeper::Keeper;
 use crate::report::closed_because;
 use crate::shared::{Shared, loaded};
 use anyhow::{Context, Result};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use sunder_access::ProcessId;
-use sunder_findings::{Findings, Limit};
+use sunder_access::{PAGE, ProcessId, Span};
+use sunder_findings::{Finding, Findings, Limit, PrivatePage};
 use sunder_guests::MemoryFile;
 use sunder_live::{
     Chosen, Live, LiveRemedy, Loaded, Observation, ObserverChoice, Opened, observe_with,
@@ -48,7 +49,9 @@ pub fn observe(what: &Observation, sampled: u32) -> Result<(Findings, ExitStatus
     shared.tracking.mode.store(mode::DETECT, Relaxed);
     shared.tracking.cycle.store(CYCLE, Relaxed);
     shared.tracking.sampled.store(sampled, Relaxed);
+    let log = Rc::new(RefCell::new(CommitLog::new(Rc::clone(&shared))));
     let mut observer = IsolateObserver {
+        log: Rc::clone(&log),
         library: MemoryFile::isolate().context("cannot make the library available")?,
         shared,
         process: Rc::default(),
@@ -62,13 +65,37 @@ pub fn observe(what: &Observation, sampled: u32) -> Result<(Findings, ExitStatus
     };
     // No watchpoints: they would be set on the thread, which is parked during an episode.
     what.options.watch_budget = 0.0;
-    observe_with(&what, &mut observer)
+    let (mut findings, exit) = observe_with(&what, &mut observer)?;
+    let ledger = &log.borrow().ledger;
+    let pages = ledger.pages(&observer.shared);
+    for finding in &mut findings.findings {
+        finding.private_pages = private_pages_of(finding, &pages);
+    }
+    Ok((findings, exit))
+}
+
+/// The private pages on which a finding's lines lie, with its names of threads.
+fn private_pages_of(finding: &Finding, pages: &[PrivatePage]) -> Vec<PrivatePage> {
+    let is_on = |page: &&PrivatePage| {
+        let page = Span::new(page.address, PAGE);
+        finding.lines.iter().any(|l| page.contains(l.address))
+    };
+    let threads = finding.threads();
+    let named = |mut page: PrivatePage| {
+        for writer in &mut page.threads {
+            let known = threads.iter().find(|t| t.id == writer.id);
+            writer.name = known.and_then(|t| t.name.clone());
+        }
+        page
+    };
+    pages.iter().filter(is_on).cloned().map(named).collect()
 }
 
 /// Isolates threads in order to observe them.
 struct IsolateObserver {
     library: MemoryFile,
     shared: Rc<Shared>,
+    log: Rc<RefCell<CommitLog>>,
     /// The program's process, once it is known.
     process: Rc<Cell<Option<ProcessId>>>,
     /// Commits a second.
@@ -94,7 +121,8 @@ impl LiveRemedy for IsolateObserver {
             name: "isolate",
             frequencies: (self.frequency, self.frequency),
         };
-        let tap = Tap::new(Rc::clone(&self.shared), Rc::clone(&self.process));
+        let log = Rc::clone(&self.log);
+        let tap = Tap::new(Rc::clone(&self.shared), log, Rc::clone(&self.process));
         Some((Box::new(tap), chosen))
     }
 
@@ -153,7 +181,10 @@ impl LiveRemedy for IsolateObserver {
         if left_out > 0 {
             limits.push(Limit::PagesBeyondTable(left_out));
         }
-        let lost = tracking.lost.load(Relaxed);
+        let lost = tracking
+            .lost
+            .load(Relaxed)
+            .saturating_add(self.log.borrow().lost());
         if lost > 0 {
             limits.push(Limit::ChangesLost(lost));
         }

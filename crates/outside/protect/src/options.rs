@@ -30,6 +30,9 @@ pub struct Options {
     pub observer: ObserverChoice,
     /// How it takes them.
     pub observe: ObserveOptions,
+    /// Where to write what isolated threads commit ([`crate::commits::format`]): a file, which is
+    /// made or emptied, or a pipe.
+    pub commits: Option<PathBuf>,
     /// As [`sunder_live::Observation::begun`].
     pub begun: Option<Begun>,
 }

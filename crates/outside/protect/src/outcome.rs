@@ -13,6 +13,8 @@ pub struct Outcome {
     pub line: Option<String>,
     /// What was isolated, as JSON; `None` if nothing is known.
     pub report: Option<String>,
+    /// Why not all commits could be written where [`crate::Options::commits`] says.
+    pub(crate) unwritten: Option<String>,
 }
 
 impl Outcome {
@@ -22,6 +24,7 @@ impl Outcome {
             exit,
             line: None,
             report: None,
+            unwritten: None,
         }
     }
 }
@@ -29,17 +32,21 @@ impl Outcome {
 /// What was isolated in a program that has ended. `others` says whether it started processes that
 /// were not looked at, if that is known.
 pub fn outcome(
-    keeper: &Keeper,
+    keeper: &mut Keeper,
     left_out: &[String],
     objects: Option<&[Isolated]>,
     others: Option<bool>,
     exit: ExitStatus,
 ) -> Outcome {
-    let summary =
-        Summary::new(&keeper.shared, keeper.refusal(), left_out, objects).beside_others(others);
+    let unwritten = keeper.end_log(exit);
+    let ledger = keeper.log.as_ref().map(|log| &log.ledger);
+    let summary = Summary::new(&keeper.shared, keeper.refusal(), left_out, objects)
+        .beside_others(others)
+        .with_ledger(&keeper.shared, ledger);
     Outcome {
         exit,
         line: Some(summary.line()),
         report: Some(summary.json()),
+        unwritten,
     }
 }

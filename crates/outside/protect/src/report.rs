@@ -1,8 +1,12 @@
 //! What `protect` reports at the end: a line for people, and JSON for tools. The figures come from
 //! the control file; this module must not decide anything.
 
+use crate::ledger::Ledger;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
+use sunder_access::{Address, Span};
+use sunder_findings::PrivatePage;
 use sunder_live::{LEFT_ALONE, counted};
 use sunder_wire::isolation::{Control, closed, why};
 use sunder_wire::tracking::page;
@@ -21,6 +25,23 @@ pub struct Isolated {
     pub at_seconds: f64,
     /// The most that the sharing cost by then, in percent of its threads' time.
     pub cost_percent: f64,
+    /// How often two consecutive commits to one of its lines were by two threads. `None` while it
+    /// is isolated.
+    pub interleaved_writes: Option<u64>,
+}
+
+impl Isolated {
+    /// Its bytes; of two objects that share a line, those of the first and as many behind it as the
+    /// second has.
+    pub const fn span(&self) -> Span {
+        Span::new(Address(self.address), self.bytes)
+    }
+
+    /// How often threads took turns on its lines.
+    pub fn turns(&self, ledger: &Ledger) -> u64 {
+        let now = || ledger.interleaved_writes(self.span());
+        self.interleaved_writes.unwrap_or_else(now)
+    }
 }
 
 /// The figures of one run.
@@ -38,6 +59,9 @@ pub struct Summary {
     left_out: Vec<String>,
     objects: Option<Vec<Isolated>>,
     others: Option<bool>,
+    private_pages: Vec<PrivatePage>,
+    /// The sum over all pages; `None` if nothing was counted.
+    interleaved_writes: Option<u64>,
 }
 
 /// Why no thread is isolated any more, if the library has stopped isolating.
@@ -112,6 +136,8 @@ impl Summary {
             left_out: left_out.to_vec(),
             objects: objects.map(<[_]>::to_vec),
             others: None,
+            private_pages: Vec::new(),
+            interleaved_writes: None,
         }
     }
 
@@ -119,6 +145,19 @@ impl Summary {
     /// this is not known: workers count like other children.
     pub const fn beside_others(mut self, others: Option<bool>) -> Self {
         self.others = if self.episodes == 0 { others } else { None };
+        self
+    }
+
+    /// Adds what commits changed on which page, and how often threads took turns on the objects.
+    pub fn with_ledger(mut self, control: &Control, ledger: Option<&Ledger>) -> Self {
+        if let Some(ledger) = ledger {
+            self.private_pages = ledger.pages(control);
+            let turns = self.private_pages.iter().map(|p| p.interleaved_writes);
+            self.interleaved_writes = Some(turns.sum());
+            for object in self.objects.iter_mut().flatten() {
+                object.interleaved_writes = Some(object.turns(ledger));
+            }
+        }
         self
     }
 
@@ -137,6 +176,8 @@ impl Summary {
             left_out: Vec::new(),
             objects: None,
             others: None,
+            private_pages: Vec::new(),
+            interleaved_writes: None,
         }
     }
 
@@ -174,10 +215,21 @@ impl Summary {
         let written = if self.commits == 0 {
             ", for nothing: no thread wrote there before it had to come back".to_owned()
         } else {
+            let turns = self.interleaved_writes.filter(|turns| *turns > 0);
+            let turns = turns.map(|turns| {
+                let writers = self.private_pages.iter().flat_map(|page| &page.threads);
+                let threads: BTreeSet<u32> = writers.map(|writer| writer.id).collect();
+                format!(
+                    ", {} of {}",
+                    counted(turns as usize, "interleaved write"),
+                    counted(threads.len(), "thread")
+                )
+            });
             format!(
-                ", {} of {}",
+                ", {} of {}{}",
                 counted(self.commits as usize, "commit"),
-                counted(self.committed_bytes as usize, "byte")
+                counted(self.committed_bytes as usize, "byte"),
+                turns.unwrap_or_default()
             )
         };
         format!(
@@ -228,6 +280,7 @@ impl Summary {
                     "bytes": o.bytes,
                     "at_seconds": o.at_seconds,
                     "cost_percent": o.cost_percent,
+                    "interleaved_writes": o.interleaved_writes,
                 })
             })
             .collect();
@@ -240,6 +293,8 @@ impl Summary {
             "returns": returns,
             "commits": self.commits,
             "committed_bytes": self.committed_bytes,
+            "interleaved_writes": self.interleaved_writes,
+            "private_pages": self.private_pages,
             "sharable_bytes": self.shared_bytes,
             "last_error": self.error,
             "ended": self.ended,

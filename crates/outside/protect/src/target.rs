@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use sunder_access::{Address, Span};
 use sunder_findings::{Findings, Object, ObjectKind};
 use sunder_hooking::call_sites::direct_call_site;
 use sunder_live::program;
@@ -177,6 +178,9 @@ impl Targets {
                     block: None,
                 };
                 keeper.request_pages(request);
+                if let Some(log) = &mut keeper.log {
+                    log.object(Span::new(Address(start), size), &global.name);
+                }
             }
         }
     }
@@ -198,6 +202,9 @@ pub fn ask_for_blocks_of(keeper: &mut Keeper, own: bool) {
                 block: Some(place),
             };
             keeper.request_pages(request);
+            if let Some(log) = &mut keeper.log {
+                log.object(Span::new(Address(start), size), "");
+            }
         }
     }
 }

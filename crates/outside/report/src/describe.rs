@@ -7,7 +7,7 @@ mod run;
 mod simulation;
 mod verdict;
 
-pub(crate) use evidence::evidence;
+pub(crate) use evidence::{evidence, private_page};
 pub(crate) use line::{Touch, access_kind, drawn_line_size, line_position, site_place, word_name};
 pub(crate) use object::{inner_field, origin, place, thread_label};
 pub(crate) use run::{command, looked_at, run_facts};

@@ -168,6 +168,9 @@ fn result(all: &Findings, finding: &Finding, threshold: f64, uris: &SourceUris) 
             "threads": finding.threads().len(),
         },
     });
+    if let Some(writes) = finding.interleaved_writes {
+        out["properties"]["interleavedWrites"] = json!(writes);
+    }
     if !finding.processes.is_empty() {
         let ids: Vec<u32> = finding.processes.iter().map(|p| p.id).collect();
         out["properties"]["processes"] = json!(ids);

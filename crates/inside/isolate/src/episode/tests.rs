@@ -6,7 +6,9 @@ use crate::testing::{self, Program};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use sunder_transaction::{Change, PAGE};
+use sunder_transaction::PAGE;
+use sunder_wire::commits::{Record, kind};
+use sunder_wire::isolation::why;
 
 const POSITION: Position = Position([7; 17]);
 /// The address of the "instruction" of all writes.
@@ -19,7 +21,6 @@ struct Counts {
     private: RefCell<BTreeSet<usize>>,
     starts: Cell<u32>,
     faults: RefCell<Vec<Fault>>,
-    changes: RefCell<Vec<(Private, Change)>>,
     commits: RefCell<Vec<(Page, Committed)>>,
     ticks: Cell<u32>,
     ends: Cell<u32>,
@@ -65,12 +66,8 @@ impl Tool for &Counts {
         Some(numbered(fault.page()))
     }
 
-    fn change(&self, of: &Private, change: &Change) {
-        self.changes.borrow_mut().push((*of, *change));
-    }
-
-    fn commit(&self, of: &Private, outcome: &Committed) {
-        self.commits.borrow_mut().push((of.page, *outcome));
+    fn commit(&self, page: Page, outcome: &Committed) {
+        self.commits.borrow_mut().push((page, *outcome));
     }
 
     fn tick(&self, position: &Position, memory: &Memory) -> bool {
@@ -144,7 +141,7 @@ fn a_tool_gets_faults_commits_starts_and_ends() {
         4,
         "as well as the bytes from before"
     );
-    assert!(counts.changes.borrow().is_empty() && counts.commits.borrow().is_empty());
+    assert!(counts.commits.borrow().is_empty());
 
     program.write_as_others(PAGE + 9, 7);
     program.write_as_others(PAGE + 17, 8);
@@ -155,23 +152,6 @@ fn a_tool_gets_faults_commits_starts_and_ends() {
         (seen(PAGE + 8), seen(PAGE + 17), seen(2 * PAGE + 8)),
         (3, 3, 5)
     );
-    let told: Vec<_> = counts
-        .changes
-        .borrow()
-        .iter()
-        .map(|(of, change)| (of.page.address, of.first, *change))
-        .collect();
-    let first = Fault {
-        address: program.page(1) + 8,
-        instruction: INSTRUCTION,
-    };
-    let change = |word, bytes, both| Change { word, bytes, both };
-    let expected = [
-        (program.page(2), None, change(1, 1, 0)),
-        (program.page(1), Some(first), change(1, 1, 0)),
-        (program.page(1), Some(first), change(2, 2, 2)),
-    ];
-    assert_eq!(told, expected);
     let contended: Vec<_> = counts
         .commits
         .borrow()
@@ -193,7 +173,7 @@ fn a_tool_gets_faults_commits_starts_and_ends() {
     counts.private.borrow_mut().remove(&program.page(1));
     assert!(!tick(&episode), "the episode ends");
     assert_eq!(seen(PAGE + 24), 9);
-    episode.end();
+    episode.end(why::SYSTEM_CALL);
     assert_eq!(
         (counts.starts.get(), counts.ticks.get(), counts.ends.get()),
         (1, 1, 1)
@@ -231,6 +211,87 @@ fn the_threads_own_stack_is_never_watched() {
     ] {
         assert_eq!(memory.can_be_watched(address), watched, "{address:x}");
     }
+}
+
+/// The log, without times.
+fn logged(control: &Control) -> Vec<Record> {
+    std::iter::from_fn(|| control.log.take())
+        .map(|record| Record {
+            time: 0,
+            since: 0,
+            ..record
+        })
+        .collect()
+}
+
+#[test]
+fn the_log_tells_of_an_episode_in_order() {
+    let (control, memory, program) = (testing::control(), testing::memory(), Program::new(3));
+    let slot = &control.slots[0];
+    slot.thread.store(11, Relaxed);
+    control.log.all.store(1, Relaxed);
+    let counts = Counts {
+        named: vec![program.page(2)],
+        private: RefCell::new([program.page(1), program.page(2)].into()),
+        ..Counts::default()
+    };
+    let episode = Episode::new(&control, slot, &memory, &counts);
+    let (start, end) = program.range();
+    assert!(episode.add(start, end, 0) && episode.begin(&POSITION));
+    let before = from_worker::clock(libc::CLOCK_MONOTONIC);
+    write(&episode, &program, PAGE + 8, 3);
+    write(&episode, &program, PAGE + 17, 3);
+    write(&episode, &program, PAGE + 100, 3);
+    write(&episode, &program, 2 * PAGE, 5);
+    program.write_as_others(PAGE + 17, 8);
+    assert!(tick(&episode));
+    write(&episode, &program, 2 * PAGE + 63, 6);
+    counts.private.borrow_mut().remove(&program.page(2));
+    assert!(!episode.commit(false));
+    episode.end(why::SYSTEM_CALL);
+
+    let record = |kind, at| Record {
+        kind,
+        thread: 11,
+        address: at as u64,
+        ..Record::default()
+    };
+    let change = |at, bytes, both| Record {
+        bytes,
+        both,
+        ..record(kind::CHANGE, at)
+    };
+    let first = program.page(1) + 8;
+    let by = |record: Record, detail| Record {
+        detail,
+        instruction: INSTRUCTION as u64,
+        ..record
+    };
+    let times: Vec<Record> = std::iter::from_fn(|| control.log.take()).collect();
+    for one in &times {
+        control.log.add(one);
+    }
+    let expected = [
+        record(kind::BEGIN, 0),
+        record(kind::PRIVATE, program.page(2)),
+        by(record(kind::WRITE, first), 0),
+        record(kind::PRIVATE, program.page(1)),
+        change(program.page(2), 1, 0),
+        by(change(program.page(1), 1 << 8 | 1 << 17, 1 << 17), 8),
+        change(program.page(1) + 64, 1 << 36, 0),
+        change(program.page(2), 1 << 63, 0),
+        record(kind::SHARED, program.page(2)),
+        Record {
+            detail: why::SYSTEM_CALL,
+            ..record(kind::END, 0)
+        },
+    ];
+    assert_eq!(logged(&control), expected);
+    // A change lies between the commit before and its own.
+    let changes: Vec<&Record> = times.iter().filter(|r| r.kind == kind::CHANGE).collect();
+    assert!(changes[0].since <= before && before <= changes[0].time);
+    assert_eq!(changes[3].since, changes[0].time, "the commit before");
+    assert_eq!(changes[0].since, times[0].time, "the episode's beginning");
 }
 
 /// A step of a random test.
@@ -280,9 +341,10 @@ proptest! {
                 Act::Commit => prop_assert!(episode.commit(false)),
             }
         }
-        episode.end();
+        episode.end(why::SYSTEM_CALL);
         prop_assert_eq!(memory.private().count(), 0);
-        prop_assert!(counts.changes.borrow().is_empty() && counts.commits.borrow().is_empty());
+        prop_assert!(counts.commits.borrow().is_empty());
+        prop_assert_eq!(control.log.take(), None);
         prop_assert_eq!(control.committed_bytes.load(Relaxed), 0);
         prop_assert_eq!(control.commits.load(Relaxed), 0);
     }

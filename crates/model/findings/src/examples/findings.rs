@@ -452,6 +452,7 @@ pub fn no_debug_info() -> Finding {
             address: Address(start),
             object_offset: None,
             interleavings_per_second: 61_000.0,
+            interleaved_writes: None,
             words: vec![
                 word(0, 8, "", &[(4701, 0, 0, 400, 0)]),
                 word(24, 4, "", &[(4702, 0, 0, 400, 0)]),

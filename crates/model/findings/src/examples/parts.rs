@@ -38,6 +38,7 @@ pub fn line(address: u64, object_offset: i64, rate: f64, words: Vec<Word>) -> Li
         address: Address(address),
         object_offset: Some(object_offset),
         interleavings_per_second: rate,
+        interleaved_writes: None,
         words,
     }
 }

@@ -59,6 +59,32 @@ fn changes_in_the_same_intervals_are_interleaved() {
     );
 }
 
+/// A sample between two commits is no further turn.
+#[test]
+fn interleaved_writes_are_those_of_commits() {
+    let mut judge = judge();
+    for n in 0..100 {
+        commit(&mut judge, 1, n * INTERVAL, 0);
+        commit(&mut judge, 2, n * INTERVAL + 3_000_000, 1);
+        for (thread, word, later) in [(1, 0, 4_000_000), (2, 1, 5_000_000)] {
+            let time = n * INTERVAL + later;
+            let what = (LINE + 8 * word, 8, Kind::Write);
+            let seen = [(access(what, thread, time, Provenance::Sampled), 0)];
+            judge.sample(&Sample {
+                time: Time(time),
+                thread: ThreadId(thread),
+                period_ns: INTERVAL,
+                accesses: &seen,
+                near: &[],
+                ways: None,
+            });
+        }
+    }
+    let v = verdict_on(&judge, LINE).expect("false sharing");
+    // 200 commits in turns, of which the first follows none.
+    assert_eq!(v.interleaved_writes, 199);
+}
+
 #[test]
 fn turns_longer_than_an_interval_are_no_sharing() {
     let mut judge = judge();

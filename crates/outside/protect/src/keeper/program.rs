@@ -22,6 +22,9 @@ impl Keeper {
         if self.refused.is_some() {
             return;
         }
+        if let Some(log) = &mut self.log {
+            log.another_program();
+        }
         self.pages = Pages::default();
         self.guards = Guards::default();
         self.images = Images::default();

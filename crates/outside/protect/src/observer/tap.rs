@@ -1,8 +1,9 @@
-//! Turns what workers report into events: changed words into accesses, and interrupted threads into
+//! Turns what workers report into events: changed bytes into accesses, and interrupted threads into
 //! samples. Called by `live` whenever it drains the observers. Must not decide anything.
 
+use crate::commits::CommitLog;
 use crate::shared::Shared;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -12,10 +13,11 @@ use sunder_access::{
 use sunder_live::LiveObserver;
 use sunder_observe::{Event, RawSample, Registers};
 use sunder_pipeline::{Observer, Session};
-use sunder_wire::tracking::{CHANGE_WORDS, MOMENT_WORDS};
+use sunder_wire::commits::{Record, kind};
+use sunder_wire::tracking::MOMENT_WORDS;
 
-/// Most records of a ring that are taken at once, so that a program that fills the rings without end
-/// does not keep us here.
+/// Most moments that are taken at once, so that a program that fills the ring without end does not
+/// keep us here.
 const MOST: usize = 1 << 17;
 /// Most lines of which the first thread is remembered: those of 64 MiB that threads write together.
 /// The heap's history of further lines is not kept.
@@ -24,6 +26,7 @@ const MOST_LINES: usize = 1 << 20;
 /// The observer that reads the rings in the control file; see the head of this file.
 pub struct Tap {
     shared: Rc<Shared>,
+    log: Rc<RefCell<CommitLog>>,
     /// The program's process, once it is known. What the program writes about that is not believed.
     process: Rc<Cell<Option<ProcessId>>>,
     lines: Lines,
@@ -38,10 +41,16 @@ struct Line {
 }
 
 impl Tap {
-    /// For what the workers write into the control file's rings.
-    pub fn new(shared: Rc<Shared>, process: Rc<Cell<Option<ProcessId>>>) -> Self {
+    /// For what the workers write into the control file; `log` is where their commits are taken
+    /// from.
+    pub fn new(
+        shared: Rc<Shared>,
+        log: Rc<RefCell<CommitLog>>,
+        process: Rc<Cell<Option<ProcessId>>>,
+    ) -> Self {
         Self {
             shared,
+            log,
             process,
             lines: Lines::default(),
         }
@@ -53,7 +62,8 @@ impl Tap {
             return;
         };
         let tracking = &self.shared.tracking;
-        let mut changes = accesses_of(std::iter::from_fn(|| tracking.changes().pop()));
+        let records = self.log.borrow_mut().take();
+        let mut changes: Vec<Access> = records.iter().flat_map(accesses).collect();
         let moments = std::iter::from_fn(|| tracking.moments().pop());
         let moments = moments.take(MOST).map(|record| sample(process, &record));
         let mut moments: Vec<RawSample> = moments.collect();
@@ -134,37 +144,40 @@ impl LiveObserver for Tap {
     }
 }
 
-/// The changes in the first [`MOST`] of these records. A record may hold none.
-fn accesses_of(records: impl Iterator<Item = [u64; CHANGE_WORDS]>) -> Vec<Access> {
-    let records = records.take(MOST);
-    records.flat_map(|record| accesses(&record)).collect()
-}
-
-/// The changed bytes of a word, one access for each run of neighbouring bytes.
-fn accesses(record: &[u64; CHANGE_WORDS]) -> Vec<Access> {
-    let [time, thread, word, bytes, instruction] = *record;
+/// The changed bytes of a line, one access for each run of neighbouring bytes of a word. A record
+/// may hold none.
+fn accesses(record: &Record) -> Vec<Access> {
     let mut runs = Vec::new();
-    let mut at = 0u32;
-    let mask = bytes as u8;
-    while at < 8 {
-        let rest = mask >> at;
-        let gap = rest.trailing_zeros();
-        if rest == 0 {
-            break;
+    if record.kind != kind::CHANGE {
+        return runs;
+    }
+    for word in 0..8u32 {
+        let mask = (record.bytes >> (word * 8)) as u8;
+        let instruction = match record.detail / 8 {
+            first if first == word => record.instruction,
+            _ => 0,
+        };
+        let mut at = 0u32;
+        while at < 8 {
+            let rest = mask >> at;
+            if rest == 0 {
+                break;
+            }
+            at += rest.trailing_zeros();
+            let width = (mask >> at).trailing_ones();
+            let offset = u64::from(word * 8 + at);
+            runs.push(Access {
+                time: Time(record.time),
+                thread: ThreadId(record.thread),
+                instruction: CodeAddress(instruction),
+                address: Address(record.address.wrapping_add(offset)),
+                width: width as u8,
+                kind: Kind::Write,
+                provenance: Provenance::Diffed,
+                weight: 1.0,
+            });
+            at += width;
         }
-        at += gap;
-        let width = (mask >> at).trailing_ones();
-        runs.push(Access {
-            time: Time(time),
-            thread: ThreadId(thread as u32),
-            instruction: CodeAddress(instruction),
-            address: Address(word.wrapping_add(at.into())),
-            width: width as u8,
-            kind: Kind::Write,
-            provenance: Provenance::Diffed,
-            weight: 1.0,
-        });
-        at += width;
     }
     runs
 }
@@ -188,30 +201,60 @@ fn sample(process: ProcessId, record: &[u64; MOMENT_WORDS]) -> RawSample {
 mod tests {
     use super::*;
 
+    fn change(thread: u32, time: u64, line: u64, bytes: u64) -> Record {
+        Record {
+            kind: kind::CHANGE,
+            thread,
+            time,
+            address: line,
+            bytes,
+            ..Record::default()
+        }
+    }
+
     #[test]
-    fn changed_bytes_of_a_word_are_runs() {
+    fn changed_bytes_of_a_line_are_runs_within_words() {
         let runs = |bytes: u64| -> Vec<(u64, u8)> {
-            let all = accesses(&[7, 9, 0x1000, bytes, 0]);
+            let all = accesses(&change(9, 7, 0x1000, bytes));
             assert!(all.iter().all(|a| a.thread == ThreadId(9)));
             all.iter().map(|a| (a.address.0, a.width)).collect()
         };
         assert_eq!(runs(0b1111_1111), [(0x1000, 8)]);
         assert_eq!(runs(0b0000_0001), [(0x1000, 1)]);
         assert_eq!(runs(0b1000_0110), [(0x1001, 2), (0x1007, 1)]);
+        assert_eq!(runs(0x1_8000), [(0x100f, 1), (0x1010, 1)]);
+        assert_eq!(runs(1 << 63), [(0x103f, 1)]);
+        assert_eq!(runs(u64::MAX).len(), 8);
         assert_eq!(runs(0), []);
     }
 
-    /// The program refills the ring while it is read, with records of no changed byte.
     #[test]
-    fn records_without_changes_do_not_come_for_ever() {
-        assert!(accesses_of(std::iter::repeat([7, 9, 0x1000, 0, 0])).is_empty());
-        let changed = std::iter::repeat([7, 9, 0x1000, 1, 0]);
-        assert_eq!(accesses_of(changed).len(), MOST);
+    fn the_known_instruction_is_that_of_its_word() {
+        let record = Record {
+            detail: 12,
+            instruction: 0x1234,
+            ..change(9, 7, 0x1000, 0xf0f0f0)
+        };
+        let known: Vec<(u64, u64)> = accesses(&record)
+            .iter()
+            .map(|a| (a.address.0, a.instruction.0))
+            .collect();
+        assert_eq!(known, [(0x1004, 0), (0x100c, 0x1234), (0x1014, 0)]);
+    }
+
+    #[test]
+    fn other_records_are_no_accesses() {
+        let begin = Record {
+            kind: kind::BEGIN,
+            ..change(9, 7, 0x1000, 1)
+        };
+        assert!(accesses(&begin).is_empty());
     }
 
     #[test]
     fn lines_are_remembered_up_to_a_number() {
-        let by = |thread, line: usize| accesses(&[line as u64, thread, line as u64 * 64, 1, 0])[0];
+        let by =
+            |thread, line: usize| accesses(&change(thread, line as u64, line as u64 * 64, 1))[0];
         let mut lines = Lines::default();
         let mut met = |thread, line| {
             let access = by(thread, line);

@@ -3,7 +3,7 @@
 use super::verdict::threads_of;
 use crate::clean::clean;
 use crate::figures::{counted, grouped, percent, short};
-use sunder_findings::{Finding, Findings, ProcessName, Sharing, Simulated};
+use sunder_findings::{Finding, Findings, PageState, PrivatePage, ProcessName, Sharing, Simulated};
 
 /// The processes of a finding, if the program has several: `in process 71 (worker, started by
 /// 70)`.
@@ -47,6 +47,10 @@ pub(crate) fn evidence(all: &Findings, finding: &Finding) -> String {
         let rate = short(finding.interleavings_per_second);
         format!("{threads} {verb} {lines} back and forth {bound}{rate} times a second")
     };
+    if let Some(writes) = finding.interleaved_writes {
+        let writes = counted(writes as usize, "interleaved write");
+        out.push_str(&format!(", {writes} seen in commits"));
+    }
     if let Some(processes) = processes(all, finding) {
         out.push(' ');
         out.push_str(&processes);
@@ -63,6 +67,31 @@ pub(crate) fn evidence(all: &Findings, finding: &Finding) -> String {
         (false, false) => "; from samples, not confirmed",
     });
     out
+}
+
+/// What is known of a page of which threads had private copies, as a sentence without its end.
+pub(crate) fn private_page(page: &PrivatePage) -> String {
+    let until = match page.state {
+        PageState::Private => "",
+        PageState::OtherBytes => ", until other bytes than the isolated ones changed on it",
+        PageState::SameBytes => ", until two threads changed the same bytes",
+        PageState::Released => ", until its object was gone",
+    };
+    let threads = page.threads.iter().map(|one| {
+        format!(
+            "{} ({} of {})",
+            super::thread_label(one.id, one.name.as_deref()),
+            counted(one.commits as usize, "commit"),
+            counted(one.bytes as usize, "byte")
+        )
+    });
+    let threads: Vec<String> = threads.collect();
+    let wrote = match threads.len() {
+        0 => "nothing written in isolation".to_owned(),
+        _ => format!("written by {}", threads.join(", ")),
+    };
+    let turns = counted(page.interleaved_writes as usize, "interleaved write");
+    format!("page {}, private{until}: {wrote}; {turns}", page.address)
 }
 
 /// The counts of a simulation on the lines of a finding.

@@ -36,6 +36,8 @@ pub(super) struct Card {
     pub(super) bar: String,
     pub(super) origins: Vec<String>,
     pub(super) evidence: String,
+    /// The pages of which threads had private copies, a sentence each.
+    pub(super) private_pages: Vec<String>,
     /// The line sizes and starts with which the object would be shared.
     pub(super) elsewhere: Option<String>,
     pub(super) maps: Vec<Map>,
@@ -155,6 +157,7 @@ impl Card {
             bar: bar(finding),
             origins: origins(finding),
             evidence: evidence(all, finding),
+            private_pages: private_pages(finding),
             pages: page_tables(finding),
             elsewhere: describe::predicted(finding),
             folded_text: counted(folded_maps.len(), "more line"),
@@ -176,6 +179,11 @@ fn evidence(all: &Findings, finding: &Finding) -> String {
         told.push_str(cause.trim_end_matches('.'));
     }
     told
+}
+
+fn private_pages(finding: &Finding) -> Vec<String> {
+    let pages = finding.private_pages.iter().take(MOST_PAGES);
+    pages.map(describe::private_page).collect()
 }
 
 fn class(finding: &Finding) -> &'static str {

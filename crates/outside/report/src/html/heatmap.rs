@@ -3,7 +3,7 @@
 
 use crate::clean::{clean, cut};
 use crate::describe::{self, Touch, inner_field, thread_label};
-use crate::figures::{grouped, short};
+use crate::figures::{counted, grouped, short};
 use std::collections::BTreeMap;
 use sunder_findings::{Finding, Findings, Line, Object, ThreadUse, Word};
 
@@ -95,6 +95,8 @@ impl Map {
         if !finding.latent {
             let rate = short(line.interleavings_per_second);
             facts.push(format!("{rate} interleavings/s"));
+            let writes = line.interleaved_writes;
+            facts.extend(writes.map(|writes| counted(writes as usize, "interleaved write")));
         }
         let threads = threads(line);
         if threads.len() > MOST_ROWS {

@@ -111,10 +111,20 @@ fn pictures(page: &mut Page, all: &Findings, finding: &Finding, options: &TextOp
         picture::draw(page, line, &finding.object, &extent);
         if options.words {
             words(page, line);
+            if let Some(writes) = line.interleaved_writes {
+                let writes = counted(writes as usize, "interleaved write");
+                page.line(&[(Paint::Dim, &format!("   {writes} seen in commits"))]);
+            }
         }
     }
     if !finding.lines.is_empty() {
         legend(page);
+    }
+    if options.words {
+        for private in &finding.private_pages {
+            let text = describe::private_page(private);
+            page.paragraph("   ", "     ", Paint::Plain, &format!("{text}."));
+        }
     }
     if finding.lines.len() > most {
         page.line(&[(

@@ -1,7 +1,9 @@
 //! The text report: what it shows and leaves out, that it fits the width, and that it is safe
 //! to print. Whole reports are in `snapshots/`.
 
-use sunder_findings::{Finding, Findings, Limit, Sharing, examples};
+use sunder_findings::{
+    Address, Finding, Findings, Limit, PageState, PageWriter, PrivatePage, Sharing, examples,
+};
 use sunder_report::{TextOptions, comparison_text, text};
 use unicode_width::UnicodeWidthStr;
 
@@ -33,8 +35,62 @@ fn everything() -> Findings {
         examples::no_debug_info(),
         examples::long_names(),
         examples::wide_line(),
+        compared(),
         hostile(),
     ])
+}
+
+/// A finding of the observer that compares pages.
+fn compared() -> Finding {
+    let mut finding = examples::global_array();
+    finding.interleaved_writes = Some(1_234);
+    finding.lines[0].interleaved_writes = Some(1_230);
+    let writer = |id, name: Option<&str>, commits, bytes| PageWriter {
+        id,
+        name: name.map(Into::into),
+        commits,
+        bytes,
+    };
+    finding.private_pages = vec![PrivatePage {
+        address: Address(0x7000),
+        state: PageState::SameBytes,
+        interleaved_writes: 1_234,
+        threads: vec![
+            writer(71, Some("worker"), 640, 5_120),
+            writer(72, None, 1, 1),
+        ],
+    }];
+    finding
+}
+
+#[test]
+fn turns_of_threads_in_commits_are_told_with_the_pages_in_words_only() {
+    // Without line ends, which depend on the width.
+    let told = |finding, words| {
+        let options = TextOptions { words, ..with(100) };
+        let text = text(&advised(vec![finding]), &options);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let brief = told(compared(), false);
+    assert!(
+        brief.contains(", 1,234 interleaved writes seen in commits; "),
+        "{brief}"
+    );
+    assert!(
+        !brief.contains("page 0x7000") && !brief.contains("1,230"),
+        "{brief}"
+    );
+    let words = told(compared(), true);
+    assert!(
+        words.contains(" 1,230 interleaved writes seen in commits "),
+        "{words}"
+    );
+    let page = "page 0x7000, private, until two threads changed the same bytes: written by 71 \
+                worker (640 commits of 5,120 bytes), 72 (1 commit of 1 byte); 1,234 interleaved \
+                writes.";
+    assert!(words.contains(page), "{words}");
+    let sampled = told(examples::global_array(), true);
+    assert!(!sampled.contains("interleaved write"), "{sampled}");
 }
 
 /// A finding with names that try to break the layout.

@@ -125,6 +125,7 @@ fn finding(
             address: Address(at),
             object_offset: None,
             interleavings_per_second: rate(misses.all()),
+            interleaved_writes: None,
             words: runs(counted, parts, process, at),
         })
         .collect();
