@@ -353,7 +353,7 @@ pub struct Control {
     pub inputs: [Input; INPUTS],
     /// The threads that may be isolated.
     pub slots: [Slot; SLOTS],
-    /// What page faults and moments record.
+    /// What page faults and ticks record.
     pub tracking: Tracking,
     /// The log of what isolated threads do.
     pub log: Commits,

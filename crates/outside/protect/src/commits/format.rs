@@ -432,6 +432,24 @@ mod tests {
         }
     }
 
+    /// Whatever is in the file, reading it ends, with no more events than it has room for.
+    #[test]
+    fn damage_anywhere_is_read_to_an_end() {
+        let stream = whole();
+        for at in 0..stream.len() {
+            for value in [0, 1, 63, 64, 72, 127, 128, 255] {
+                let mut damaged = stream.clone();
+                damaged[at] = value;
+                if let Ok(reader) = Reader::new(&damaged[..]) {
+                    let events: Vec<_> = reader.collect();
+                    assert!(events.len() <= 3, "{at} {value}: {events:?}");
+                    let first_error = events.iter().position(Result::is_err);
+                    assert!(first_error.is_none_or(|first| first + 1 == events.len()));
+                }
+            }
+        }
+    }
+
     #[test]
     fn long_texts_are_cut_between_characters() {
         let mut stream = head(1).to_vec();

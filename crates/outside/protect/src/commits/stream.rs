@@ -178,3 +178,121 @@ fn append_lost(to: &mut Vec<u8>, lost: u64) {
         format::append(to, &record, "");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commits::format::{Event, Reader};
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::OpenOptionsExt;
+    use sunder_wire::commits::kind;
+    use tempfile::TempDir;
+
+    /// Records of a batch: four times what a pipe holds.
+    const RECORDS: u64 = 4096;
+    /// More batches than the thread and its queue hold.
+    const MANY: u64 = BATCHES as u64 * 2;
+
+    /// A stream to a named pipe, and the pipe's other end, from which nothing is read yet.
+    fn piped() -> (TempDir, Stream, File) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("commits");
+        let name = std::ffi::CString::new(path.as_os_str().as_bytes()).expect("no zero");
+        // SAFETY: the name is a C string.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let reader = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(&path)
+            .expect("a pipe");
+        // SAFETY: sets the flags of our own descriptor.
+        let flags = unsafe {
+            use std::os::fd::AsRawFd;
+            libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, 0)
+        };
+        assert_eq!(flags, 0);
+        let mut stream = Stream::create(&path).expect("it has a reader");
+        stream.begin(77);
+        (folder, stream, reader)
+    }
+
+    fn exit() -> Record {
+        Record {
+            kind: added::EXIT,
+            ..Record::default()
+        }
+    }
+
+    /// Writes [`MANY`] batches of changes with ascending times.
+    fn write_many(stream: &mut Stream) {
+        for batch in 0..MANY {
+            let record = |n| Record {
+                kind: kind::CHANGE,
+                time: batch * RECORDS + n,
+                bytes: 1,
+                ..Record::default()
+            };
+            let records: Vec<Record> = (0..RECORDS).map(record).collect();
+            stream.write(&records, 0);
+        }
+    }
+
+    #[test]
+    fn a_slow_reader_is_told_how_many_records_it_misses_and_where() {
+        let (_folder, mut stream, reader) = piped();
+        // This would not return if it waited for the reader.
+        write_many(&mut stream);
+        assert!(stream.lost > 0);
+        stream.keep(&exit(), "");
+        let read = std::thread::spawn(move || {
+            let events = Reader::new(reader).expect("a head");
+            events.map(|e| e.expect("whole")).collect::<Vec<_>>()
+        });
+        assert_eq!(stream.end(), None);
+        let events = read.join().expect("no panic");
+        let mut next = 0;
+        for event in &events {
+            match *event {
+                Event::Change { time, .. } => {
+                    assert_eq!(time, next, "nothing is missing before it");
+                    next += 1;
+                }
+                Event::Lost(records) => next += records,
+                _ => assert_eq!(Some(event), events.last()),
+            }
+        }
+        assert_eq!(next, MANY * RECORDS, "all are there, or counted");
+        assert_eq!(events.last(), Some(&Event::Exit(0)));
+    }
+
+    #[test]
+    fn a_reader_that_takes_nothing_is_left() {
+        let (_folder, mut stream, reader) = piped();
+        write_many(&mut stream);
+        stream.keep(&exit(), "");
+        let soon = Instant::now() + Duration::from_millis(20);
+        assert_eq!(stream.finish(soon), Err("its reader takes nothing".into()));
+        drop(reader);
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_told_of() {
+        let (_folder, mut stream, reader) = piped();
+        drop(reader);
+        write_many(&mut stream);
+        stream.keep(&exit(), "");
+        let why = stream.end().expect("it can't be written");
+        assert!(why.contains("Broken pipe"), "{why}");
+    }
+
+    #[test]
+    fn what_must_not_be_dropped_has_a_bound() {
+        let (_folder, mut stream, _reader) = piped();
+        let name = "n".repeat(4000);
+        for _ in 0..1000 {
+            stream.keep(&exit(), &name);
+        }
+        assert!(stream.kept.len() < MOST_KEPT + format::LONGEST);
+        assert!(stream.lost > 0);
+    }
+}
