@@ -9,7 +9,8 @@ pub use options::{FailOn, Format, ObserveOptions, ReportOptions};
 pub use patch::Patch;
 pub use remedies::{Cure, PlacementChoice, Protect, Repair, Run};
 pub use traces::{
-    Dump, DumpKind, OrderChoice, ProtocolChoice, Simulate, Trace, TraceCommand, Via, WhatIf,
+    Dump, DumpKind, Export, Merge, OrderChoice, ProtocolChoice, Simulate, Trace, TraceCommand, Via,
+    WhatIf,
 };
 
 use clap::{Args, Parser, Subcommand};
@@ -55,6 +56,8 @@ pub enum Command {
     Report(Report),
     /// Replay a trace on another machine: which nodes miss, why, and on whose data
     Simulate(Simulate),
+    /// Join what buckets of a trace were replayed to, on one machine or on many, to one result
+    Merge(Merge),
     /// Try what takes falsely shared objects apart, on a trace, and rank what it saves
     WhatIf(WhatIf),
     /// Compare two results: what appeared, went away, grew or shrank

@@ -2,9 +2,10 @@
 //! out. Nothing here acts.
 
 use crate::args::{
-    self, OrderChoice, PlacementChoice, ProtocolChoice, ReportOptions, Simulate, WhatIf,
+    self, Merge, OrderChoice, PlacementChoice, ProtocolChoice, ReportOptions, Simulate, WhatIf,
 };
 use crate::progress;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sunder_coherence::Protocol;
 use sunder_live::ObserveOptions;
@@ -43,6 +44,15 @@ impl From<OrderChoice> for Order {
     }
 }
 
+impl From<OrderChoice> for sunder_tables::Order {
+    fn from(choice: OrderChoice) -> Self {
+        match choice {
+            OrderChoice::Parallel => Self::Parallel,
+            OrderChoice::Recorded => Self::Recorded,
+        }
+    }
+}
+
 impl From<args::Via> for Via {
     fn from(via: args::Via) -> Self {
         match via {
@@ -62,7 +72,7 @@ const fn protocol(choice: ProtocolChoice) -> Protocol {
 }
 
 /// A replay of the trace as it was recorded, reported as `tell` says.
-fn replay(file: &std::path::Path, tell: &ReportOptions) -> sunder_replay::Simulate {
+fn replay(file: &Path, tell: &ReportOptions) -> sunder_replay::Simulate {
     sunder_replay::Simulate {
         threshold: tell.threshold,
         progress: Arc::clone(&progress::of_replays(tell.quiet)),
@@ -77,13 +87,29 @@ impl From<&Simulate> for sunder_replay::Simulate {
             nodes: options.nodes,
             protocol: protocol(options.protocol),
             caches: options.caches,
-            order: options.order.into(),
+            order: options.order.map(Into::into).unwrap_or_default(),
             map: options.map.clone(),
             placement: options.placement.clone(),
             pad: options.pad.clone(),
             align: options.align.clone(),
             heap_only: options.heap_only,
-            ..replay(&options.file, &options.tell)
+            reproducible: options.reproducible,
+            ..replay(
+                options
+                    .files
+                    .first()
+                    .map_or(Path::new(""), PathBuf::as_path),
+                &options.tell,
+            )
+        }
+    }
+}
+
+impl From<&Merge> for sunder_replay::Simulate {
+    fn from(options: &Merge) -> Self {
+        Self {
+            reproducible: options.reproducible,
+            ..replay(Path::new(""), &options.tell)
         }
     }
 }

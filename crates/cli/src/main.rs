@@ -60,6 +60,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Repair(options) => remedies::repair(options),
         Command::Cure(options) => remedies::cure(options),
         Command::Simulate(options) => replays::simulate(options),
+        Command::Merge(options) => replays::merge(options),
         Command::WhatIf(options) => replays::what_if(options),
         Command::Doctor(options) => doctor::run(options),
         Command::Demo(options) => demo::run(options),

@@ -2,6 +2,7 @@
 //! what was recorded.
 
 mod dump;
+mod export;
 mod info;
 
 use crate::args::{Trace, TraceCommand};
@@ -29,6 +30,7 @@ pub fn run(options: &Trace) -> Result<u8> {
             confined::to_files();
             dump::run(options)
         }
+        Some(TraceCommand::Export(options)) => export::run(options),
         None => run_recorded(options),
     }
 }

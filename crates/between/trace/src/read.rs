@@ -6,6 +6,7 @@
 //! [`Events::damaged_blocks`] report them.
 
 mod barriers;
+mod blocks;
 mod bounds;
 mod event;
 mod events;
@@ -20,6 +21,7 @@ mod releases;
 mod trace;
 mod waits;
 
+pub use blocks::Blocks;
 pub use bounds::memory_for;
 pub use event::{Event, What};
 pub use events::Events;

@@ -19,12 +19,15 @@ use sunder_replay::simulate::{parse_align, parse_caches, parse_place, parse_plac
   sunder simulate app.trace --placement padded:worker.c:41,make_queue
   sunder simulate app.trace --pad 'struct counter.hits' --align table=128
   sunder simulate app.trace --format json -o result.json
+  sunder simulate app.tables/bucket=07 -o 07.json     a part, for sunder merge
 
 Exit status: 2 wrong usage, 123 false sharing found with --fail-on, 125 a machine
 that cannot be, a name that the trace does not have, or a file that is no trace.")]
 pub struct Simulate {
-    /// A file that sunder trace wrote
-    pub file: PathBuf,
+    /// A file that sunder trace wrote; or folders such as app.tables/bucket=07, which sunder trace export
+    /// wrote. Of buckets the result is JSON for sunder merge
+    #[arg(required = true, value_name = "FILE|BUCKET")]
+    pub files: Vec<PathBuf>,
     /// Bytes that are kept coherent as a whole: a cache line, or a page
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     pub granule: u64,
@@ -37,12 +40,16 @@ pub struct Simulate {
     /// Private caches of a node: infinite, or bytes and ways of one or two levels
     #[arg(long, value_name = "L1,L2", value_parser = parse_caches)]
     pub caches: Option<Caches>,
-    /// In which order the threads' accesses come
-    #[arg(long, value_enum, default_value_t = OrderChoice::Parallel)]
-    pub order: OrderChoice,
+    /// In which order the threads' accesses come [default: parallel; of buckets, that of the export]
+    #[arg(long, value_enum)]
+    pub order: Option<OrderChoice>,
     /// Which thread runs on which node, threads from 1 and nodes from 0
     #[arg(long, value_name = "THREAD:NODE", value_delimiter = ',', value_parser = parse_place)]
     pub map: Vec<(u32, u32)>,
+    /// Sort the rows of a bucket in memory if another engine wrote them in a wrong order, instead of
+    /// refusing them
+    #[arg(long)]
+    pub sort: bool,
     /// Where heap objects lie: actual (as recorded), glibc, hoard, sized, call-site,
     /// sized-call-site, or padded:CALLSITE,… (blocks from there have lines of their own; a call
     /// site is a function, file:line, or the offset of a return address)
@@ -59,6 +66,33 @@ pub struct Simulate {
     /// Leave out accesses to anything but heap objects
     #[arg(long)]
     pub heap_only: bool,
+    /// Leave out of the result what differs from run to run: how long the replay took, and this machine
+    #[arg(long)]
+    pub reproducible: bool,
+    /// How to report.
+    #[command(flatten)]
+    pub tell: ReportOptions,
+}
+
+/// `sunder merge`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder trace export app.trace -o app.tables
+  for b in app.tables/bucket=*; do sunder simulate $b -o $(basename $b).json; done
+  sunder merge bucket=*.json -o result.json
+
+The result is the one of sunder simulate app.trace: with --reproducible for both, the
+same bytes. The program and its libraries are looked up here, for names.
+
+Exit status: 2 wrong usage, 123 false sharing found with --fail-on, 125 parts that
+are missing, given twice, or of different traces.")]
+pub struct Merge {
+    /// Files that sunder simulate wrote for buckets; together they must be all buckets of one export
+    #[arg(required = true, value_name = "PART")]
+    pub parts: Vec<PathBuf>,
+    /// Leave out of the result what differs from run to run: how long the replays took, and this machine
+    #[arg(long)]
+    pub reproducible: bool,
     /// How to report.
     #[command(flatten)]
     pub tell: ReportOptions,
@@ -134,7 +168,8 @@ pub enum ProtocolChoice {
   sunder trace -o app.trace -- target/sunder/x86_64-unknown-linux-gnu/release/app
   sunder trace --via emulated -o app.trace -- ./any-program
   sunder trace info server.trace
-  sunder trace dump --thread 2 --kind write server.trace"
+  sunder trace dump --thread 2 --kind write server.trace
+  sunder trace export server.trace -o server.tables"
 )]
 pub struct Trace {
     /// Look at a recording.
@@ -164,6 +199,38 @@ pub enum TraceCommand {
     },
     /// Print the events of a trace in the order of time
     Dump(Dump),
+    /// Write a trace as Parquet tables, cut by line, for DuckDB, Spark, Dask and replays on a cluster
+    Export(Export),
+}
+
+/// `sunder trace export`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder trace export app.trace -o app.tables
+  sunder trace export app.trace -o pages --granule 4096 --buckets 256
+  sunder simulate app.tables/bucket=07 -o 07.json
+  duckdb -c \"SELECT count(*) FROM read_parquet('app.tables/bucket=*/*.parquet')\"
+
+The folder's schema.md says which tables and columns there are.")]
+pub struct Export {
+    /// The trace
+    pub file: PathBuf,
+    /// The folder to write to, which is made; it must not have files yet
+    #[arg(long, short, value_name = "DIR")]
+    pub output: PathBuf,
+    /// Into how many parts to cut the accesses: at least as many as processors will replay them
+    #[arg(long, value_name = "COUNT", default_value_t = 64)]
+    pub buckets: u32,
+    /// Bytes of the lines by which to cut: all accesses to a line go to one bucket, so replays may use
+    /// lines of this size or smaller ones
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    pub granule: u64,
+    /// In which order the threads' accesses come
+    #[arg(long, value_enum, default_value_t = OrderChoice::Parallel)]
+    pub order: OrderChoice,
+    /// No line about the progress, which only a terminal gets anyway
+    #[arg(long, short)]
+    pub quiet: bool,
 }
 
 /// `sunder trace dump`.

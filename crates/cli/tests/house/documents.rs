@@ -246,7 +246,12 @@ fn interface() -> Interface {
     let top = help(&["--help"]);
     let mut interface = Interface::from([(String::new(), flags_of(&top))]);
     for command in commands_of(&top) {
-        let flags = flags_of(&help(&[&command, "--help"]));
+        let own = help(&[&command, "--help"]);
+        let mut flags = flags_of(&own);
+        // Those of `sunder trace export` count as those of `sunder trace`.
+        for below in commands_of(&own) {
+            flags.extend(flags_of(&help(&[&command, &below, "--help"])));
+        }
         interface.insert(command, flags);
     }
     interface

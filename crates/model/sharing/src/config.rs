@@ -1,7 +1,7 @@
 //! The judge's configuration, and the constants of its rules, each with its reason. Nothing
 //! here is tuned to one workload.
 
-use sunder_access::{ByteMask, Granule};
+use sunder_access::{ByteMask, Granule, Time};
 
 /// What can be wrong with a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +31,12 @@ pub struct Config {
     pub diff_interval_ns: Option<u64>,
     /// The most lines that are kept at a time; see the crate's notes on memory.
     pub max_lines: usize,
+    /// Where the time slots of lines begin. If none, at the first access of any line.
+    pub origin: Option<Time>,
+    /// Whether nothing is dropped for lack of room: neither lines, nor first touches, nor verdicts.
+    /// With it and an `origin`, what is found of a line of an exact stream depends on the accesses to
+    /// this line alone. Memory then grows with the lines, and the caller has to bound it.
+    pub keeps_all: bool,
 }
 
 impl Config {
@@ -48,6 +54,8 @@ impl Config {
             transfer_ns: 90.0,
             diff_interval_ns: None,
             max_lines: 1 << 16,
+            origin: None,
+            keeps_all: false,
         })
     }
 

@@ -47,6 +47,20 @@ impl FalseShare {
         }
     }
 
+    /// The share and its two errors.
+    pub const fn parts(&self) -> (f64, f64, f64) {
+        (self.share, self.counted_error, self.sampled_error)
+    }
+
+    /// The share with these [`FalseShare::parts`].
+    pub const fn of_parts((share, counted_error, sampled_error): (f64, f64, f64)) -> Self {
+        Self {
+            share,
+            counted_error,
+            sampled_error,
+        }
+    }
+
     /// `changes` were counted, of which `separate` would remain if each variable had a line.
     pub fn counted(changes: f64, separate: f64) -> Self {
         let share = vanishing(changes, separate);

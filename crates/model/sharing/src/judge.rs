@@ -61,6 +61,8 @@ pub struct Judge {
     retired: Vec<Verdict>,
     counts: Counts,
     next_serial: u64,
+    /// When the first and the last event was seen.
+    first: Time,
     last: Time,
     started: bool,
     /// Lines touched by the present sample; a field so that its allocation is reused.
@@ -77,7 +79,7 @@ impl Judge {
                 window_ns: config.window_ns.max(1),
                 transfer_ns: config.transfer_ns.max(1.0),
                 diff_interval_ns: config.diff_interval_ns,
-                origin: Time(0),
+                origin: config.origin.unwrap_or_default(),
             },
             lines: Map::default(),
             singles: SingleTouches::default(),
@@ -88,10 +90,28 @@ impl Judge {
             retired: Vec::new(),
             counts: Counts::default(),
             next_serial: 0,
+            first: Time(0),
             last: Time(0),
             started: false,
             touched: Vec::new(),
         }
+    }
+
+    /// A judge that has found these verdicts, which are not finished, and has seen these threads, in
+    /// a stream from the first to the last time of `span`. For [`crate::Saved`].
+    pub(crate) fn found(
+        config: Config,
+        verdicts: Vec<Verdict>,
+        threads: Vec<ThreadTime>,
+        span: Option<(Time, Time)>,
+    ) -> Self {
+        let mut new = Self::new(config);
+        new.retired = verdicts;
+        new.threads = Threads::of(threads);
+        if let Some((first, last)) = span {
+            (new.started, new.first, new.last) = (true, first, last);
+        }
+        new
     }
 
     /// The configuration that the judge was made with.
@@ -268,7 +288,7 @@ impl Judge {
 
     fn keep_retired(&mut self, verdict: Verdict) {
         self.retired.push(verdict);
-        if self.retired.len() > MAX_RETIRED {
+        if self.retired.len() > MAX_RETIRED && !self.config.keeps_all {
             self.retired.sort_by(|a, b| b.cost_ns.total_cmp(&a.cost_ns));
             self.retired.truncate(MAX_RETIRED / 2);
             self.counts.dropped_retired += (MAX_RETIRED + 1 - MAX_RETIRED / 2) as u64;
@@ -303,15 +323,7 @@ impl Judge {
     /// The verdicts on all contended lines, including those of memory that has changed owner
     /// since, the highest cost first. Weak verdicts are included: see [`Verdict::confidence`].
     pub fn verdicts(&self) -> Vec<Verdict> {
-        let mut all: Vec<Verdict> = self
-            .lines
-            .iter()
-            .filter_map(|(&base, line)| {
-                let line = self.shared(line)?;
-                verdict::verdict(&line, base, self.scale.transfer_ns)
-            })
-            .chain(self.retired.iter().cloned())
-            .collect();
+        let mut all = self.unfinished();
         for verdict in &mut all {
             self.finish(verdict);
         }
@@ -322,6 +334,19 @@ impl Judge {
                 .then(a.owner.cmp(&b.owner))
         });
         all
+    }
+
+    /// The verdicts before they are held against the length of the run and the threads' time, in no
+    /// order but that those of one line's earlier owners are in the order of time.
+    pub(crate) fn unfinished(&self) -> Vec<Verdict> {
+        self.lines
+            .iter()
+            .filter_map(|(&base, line)| {
+                let line = self.shared(line)?;
+                verdict::verdict(&line, base, self.scale.transfer_ns)
+            })
+            .chain(self.retired.iter().cloned())
+            .collect()
     }
 
     /// The line as it would be if its open stretch ended now; `None` unless several threads
@@ -370,12 +395,12 @@ impl Judge {
 
     /// Seconds between the first and the last event seen.
     pub fn seconds(&self) -> f64 {
-        self.last.nanoseconds_since(self.scale.origin) as f64 / 1e9
+        self.last.nanoseconds_since(self.first) as f64 / 1e9
     }
 
     /// When the first and the last event was seen; `None` before the first.
     pub fn span_of_time(&self) -> Option<(Time, Time)> {
-        self.started.then_some((self.scale.origin, self.last))
+        self.started.then_some((self.first, self.last))
     }
 
     /// All threads seen, by number.
@@ -390,8 +415,9 @@ impl Judge {
 
     /// Panics if the judge's tables contradict themselves. For tests and end-to-end builds.
     pub fn check_invariants(&self) {
-        assert!(self.lines.len() <= self.config.max_lines.max(1));
-        assert!(self.retired.len() <= MAX_RETIRED);
+        let keeps_all = self.config.keeps_all;
+        assert!(keeps_all || self.lines.len() <= self.config.max_lines.max(1));
+        assert!(keeps_all || self.retired.len() <= MAX_RETIRED);
         for (base, line) in &self.lines {
             assert_eq!(self.config.granule().base(*base), *base);
             assert!(line.serial <= self.next_serial);
@@ -402,7 +428,8 @@ impl Judge {
     fn see(&mut self, time: Time, thread: ThreadId, cpu_ns: u64) {
         if !self.started {
             self.started = true;
-            self.scale.origin = time;
+            self.first = time;
+            self.scale.origin = self.config.origin.unwrap_or(time);
         }
         self.last = self.last.max(time);
         self.threads.see(time, thread, cpu_ns);
@@ -468,15 +495,20 @@ impl Judge {
             let wanted = touch.class == Class::Timed;
             return Ok(if wanted { line.serial } else { 0 });
         }
-        let Some(first) = self.singles.take(base) else {
-            self.singles.put(base, *touch);
-            return Ok(0);
+        let first = match self.singles.take(base) {
+            None if !self.config.keeps_all => {
+                self.singles.put(base, *touch);
+                return Ok(0);
+            }
+            first => first,
         };
-        self.line(base, Time(first.time));
+        self.line(base, Time(first.map_or(touch.time, |first| first.time)));
         let Some(line) = self.lines.get_mut(&base) else {
             return Ok(0);
         };
-        line.touch(&first, &self.running, &scale);
+        if let Some(first) = first {
+            line.touch(&first, &self.running, &scale);
+        }
         line.touch(touch, &self.running, &scale);
         Ok(line.serial)
     }
@@ -511,7 +543,8 @@ impl Judge {
     }
 
     fn line(&mut self, base: Address, time: Time) -> &mut Line {
-        if self.lines.len() >= self.config.max_lines && !self.lines.contains_key(&base) {
+        let full = !self.config.keeps_all && self.lines.len() >= self.config.max_lines;
+        if full && !self.lines.contains_key(&base) {
             let dropped = make_room(&mut self.lines, self.last, &self.scale);
             self.counts.dropped_lines += dropped.lines;
             self.counts.dropped_contended += dropped.contended;

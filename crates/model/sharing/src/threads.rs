@@ -23,6 +23,11 @@ pub struct ThreadTime {
 pub(crate) struct Threads(Map<ThreadId, ThreadTime>);
 
 impl Threads {
+    /// These threads.
+    pub fn of(all: Vec<ThreadTime>) -> Self {
+        Self(all.into_iter().map(|time| (time.thread, time)).collect())
+    }
+
     /// `thread` was seen at `time`, in a sample that stands for `cpu_ns` of CPU time, or (0) in
     /// something else.
     pub fn see(&mut self, time: Time, thread: ThreadId, cpu_ns: u64) {

@@ -374,6 +374,15 @@ impl Process {
         });
     }
 
+    /// Takes over what was found before, in parts: the judge, whose owner tags are numbers of `freed`
+    /// from 1, and the figures.
+    pub fn restore(&mut self, judge: Judge, freed: Vec<FreedBlock>, figures: Figures) {
+        for time in judge.thread_time() {
+            self.threads.started(time.thread);
+        }
+        (self.judge, self.freed, self.figures) = (judge, freed, figures);
+    }
+
     /// The freed block that the judge's `owner` tag stands for.
     fn freed_block(&self, owner: Option<u64>) -> Option<&FreedBlock> {
         let owner = usize::try_from(owner?).ok()?;

@@ -87,7 +87,8 @@ impl RecordedHeap {
         time: Time,
         judged: impl Fn(Span) -> bool,
     ) -> Option<Span> {
-        let block = self.blocks.get_mut(&start.0)?;
+        // A second free of a block is a mistake of the program or of its recording.
+        let block = self.blocks.get_mut(&start.0).filter(|block| !block.freed)?;
         block.freed = true;
         let span = block.moved.to;
         if judged(span) {
@@ -100,6 +101,11 @@ impl RecordedHeap {
             });
         }
         Some(span)
+    }
+
+    /// Forgets the block at `start`, of whose bytes another block took some.
+    pub fn replaced(&mut self, start: Address) {
+        self.blocks.remove(&start.0);
     }
 
     fn at(&self, address: Address) -> Option<&Block> {

@@ -34,6 +34,9 @@ pub struct Simulate {
     pub heap_only: bool,
     /// Findings that cost less than this many percent are marked as not significant.
     pub threshold: Option<f64>,
+    /// Whether the result leaves out what differs from run to run: how long the replay took, and the
+    /// machine that it ran on.
+    pub reproducible: bool,
     /// The most bytes of memory that the replay takes. If none, half of what the machine, or the
     /// control group of this process, has left.
     pub memory: Option<u64>,
@@ -57,6 +60,7 @@ impl Simulate {
             align: Vec::new(),
             heap_only: false,
             threshold: None,
+            reproducible: false,
             memory: None,
             progress: Arc::new(NoProgress),
         }

@@ -5,20 +5,19 @@
 //! may move objects (`relocate`), as an allocation policy or a change to a type would.
 
 pub mod attribute;
-mod blocks;
 pub mod changes;
 pub mod layout;
 pub mod machine;
-mod mappings;
+pub mod mappings;
 pub mod moved;
 mod order;
 mod pages;
-mod price;
+pub mod price;
 pub mod region;
 pub mod relocate;
 pub mod replay;
 pub mod resolve;
-mod show;
+pub mod show;
 pub mod steps;
 
 pub use changes::{parse_align, parse_placement};
@@ -31,8 +30,11 @@ use attribute::Shares;
 use layout::Layout;
 use machine::Machine;
 use moved::moved_granules;
+use price::Prices;
 use replay::{Replay, Replayed};
+use show::Tally;
 use std::time::Instant;
+use sunder_access::Time;
 use sunder_findings as findings;
 use sunder_findings::Limit;
 use sunder_observe::machine as real;
@@ -44,8 +46,8 @@ use sunder_trace::read::Trace;
 /// # Errors
 /// If the trace can't be read, or such a machine can't be.
 pub fn simulate(options: &Simulate) -> Result<findings::Findings> {
-    let trace = memory::open(options)?;
-    let machine = Machine::new(options, trace.threads())?;
+    let trace = memory::open(&options.file, options.memory)?;
+    let machine = Machine::of(options, &trace)?;
     let layout = resolve::resolve(options, &trace)?;
     memory::check(&trace)?;
     let first = Pass::first(&trace, &machine, &layout)?;
@@ -104,35 +106,81 @@ pub fn join(
     mut shares: Shares,
 ) -> findings::Findings {
     let header = trace.header();
-    let mut command = vec![header.program.clone()];
-    command.extend(header.arguments.iter().skip(1).cloned());
     let mut limits = std::mem::take(&mut shares.limits);
     limits.extend(partial(trace, first.damaged));
-    let here = real::Machine::read();
-    let observed = Observed {
+    let recorded = Recorded {
+        program: &header.program,
+        arguments: &header.arguments,
+        span: shares.span,
+    };
+    let observed = observed(&recorded, options, machine, limits);
+    let replayed = &first.replayed;
+    let tally = Tally::of(&replayed.outcome);
+    let node = |thread: &sunder_trace::read::Thread| (thread.id, machine.node(thread.index));
+    let prices = Prices {
+        granule: machine.config.granule,
+        nodes: &tally.nodes,
+        threads: trace.threads().iter().map(node).collect(),
+    };
+    let mut result = attribute::finish(shares, &prices, observed);
+    let seconds = if options.reproducible {
+        0.0
+    } else {
+        first.seconds
+    };
+    let mut simulation = show::simulation(machine, tally, seconds);
+    simulation.placement = show::placement(machine, layout, replayed);
+    result.simulation = Some(simulation);
+    result
+}
+
+/// What a result tells of the recording.
+pub struct Recorded<'a> {
+    /// The program's file.
+    pub program: &'a str,
+    /// Its arguments, the name first.
+    pub arguments: &'a [String],
+    /// The times of the first and the last event.
+    pub span: (Time, Time),
+}
+
+/// What is known of a result before the findings are made.
+pub fn observed(
+    recorded: &Recorded<'_>,
+    options: &Simulate,
+    machine: &Machine,
+    limits: Vec<Limit>,
+) -> Observed {
+    let mut command = vec![recorded.program.to_owned()];
+    command.extend(recorded.arguments.iter().skip(1).cloned());
+    let line = machine.config.granule as u32;
+    Observed {
         program: findings::Program {
             command,
-            path: Some(header.program.clone()),
+            path: Some(recorded.program.to_owned()),
             exit: None,
         },
-        machine: show_machine(&here, machine.config.granule as u32, None),
+        machine: match options.reproducible {
+            true => findings::Machine {
+                line_size: line,
+                ..findings::Machine::default()
+            },
+            false => show_machine(&real::Machine::read(), line, None),
+        },
         run: findings::Run {
-            seconds: shares.span.1.nanoseconds_since(shares.span.0) as f64 / 1e9,
+            seconds: recorded.span.1.nanoseconds_since(recorded.span.0) as f64 / 1e9,
             observer: "trace".into(),
             threshold_percent: options
                 .threshold
                 .unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
-            observer_cpu_seconds: sunder_pipeline::own_cpu_seconds(),
+            observer_cpu_seconds: match options.reproducible {
+                true => 0.0,
+                false => sunder_pipeline::own_cpu_seconds(),
+            },
             ..findings::Run::default()
         },
         limits,
-    };
-    let replayed = &first.replayed;
-    let mut result = attribute::finish(shares, &replayed.outcome, machine, trace, observed);
-    let mut simulation = show::simulation(machine, &replayed.outcome, first.seconds);
-    simulation.placement = show::placement(machine, layout, replayed);
-    result.simulation = Some(simulation);
-    result
+    }
 }
 
 /// The limit to report for a trace that is not complete.

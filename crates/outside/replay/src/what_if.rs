@@ -40,8 +40,8 @@ const START_STEP: u64 = 8;
 /// If the trace can't be read, or such a machine can't be.
 pub fn what_if(options: &WhatIf) -> Result<Findings> {
     let asked = &options.base;
-    let trace = memory::open(asked)?;
-    let machine = Machine::new(asked, trace.threads())?;
+    let trace = memory::open(&asked.file, asked.memory)?;
+    let machine = Machine::of(asked, &trace)?;
     let layout = Layout::default();
     let first = Pass::first(&trace, &machine, &layout)?;
     let moved = moved_granules(&first.replayed.outcome);

@@ -8,7 +8,7 @@ use super::mappings::mappings;
 use super::moved::{MovedGranules, MovedSet};
 use super::order::{Ordered, Watch};
 use super::pages;
-use super::price::price;
+use super::price::{Prices, price};
 use super::relocate::Relocation;
 use super::replay::needs_heap;
 use super::show;
@@ -18,11 +18,11 @@ use anyhow::Result;
 use std::cell::RefCell;
 use std::rc::Rc;
 use sunder_access::{Access, Address, Granule, ProcessId, Span, ThreadId, Time};
-use sunder_coherence::Outcome;
 use sunder_findings::{Finding, Findings, Limit};
 use sunder_pipeline::{
     Follow, Moved, Observed, Observer, Process, RecordedHeap, Session, judge_config, take_rest,
 };
+use sunder_sharing::Config;
 use sunder_trace::read::{Event, Kinds, Trace, What};
 
 /// What the second pass found.
@@ -37,6 +37,18 @@ pub struct Shares {
     on_pages: Vec<Finding>,
 }
 
+/// How the lines that moved are judged in a recording that began at `origin`. What is found of a line
+/// depends on the accesses to it alone, so that parts of a trace can be judged apart.
+///
+/// # Errors
+/// If the judge does not support the granule.
+pub fn exact_config(granule: Granule, origin: Time) -> Result<Config> {
+    let mut config = judge_config(granule.bytes(), None)?;
+    config.origin = Some(origin);
+    config.keeps_all = true;
+    Ok(config)
+}
+
 /// Reads the trace again for the granules in `moved`, with the layout of the first pass.
 ///
 /// # Errors
@@ -48,7 +60,7 @@ pub fn attribute(
     moved: &MovedGranules,
 ) -> Result<Shares> {
     let granule = Granule::new(machine.config.granule.min(LARGEST_LINE))?;
-    let config = judge_config(granule.bytes(), None)?;
+    let config = exact_config(granule, Time(trace.header().monotonic))?;
     let process = ProcessId(trace.header().process);
     let mut session = Session::recorded(config, Follow::Only(process));
     let mut pass = SecondPass {
@@ -231,13 +243,13 @@ impl ToProcess<'_, '_> {
     fn access(&mut self, access: &Access, ticks: u64) {
         let (process, watched) = (&mut *self.process, self.watched);
         let mut see = |address, width: u32| {
-            if watched.touched_by(Span::new(address, u64::from(width))) {
+            watched.parts(Span::new(address, u64::from(width)), |part| {
                 process.access(&Access {
-                    address,
-                    width: width as u8,
+                    address: part.start,
+                    width: part.len as u8,
                     ..*access
                 });
-            }
+            });
         };
         let Some(relocation) = &mut self.relocation else {
             return see(access.address, u32::from(access.width));
@@ -274,13 +286,7 @@ impl ToProcess<'_, '_> {
 }
 
 /// Makes the findings, with the simulation's figures.
-pub fn finish(
-    shares: Shares,
-    outcome: &Outcome,
-    machine: &Machine,
-    trace: &Trace,
-    observed: Observed,
-) -> Findings {
+pub fn finish(shares: Shares, prices: &Prices<'_>, observed: Observed) -> Findings {
     let (start, end) = shares.span;
     let mut on_pages = shares.on_pages;
     shares
@@ -289,7 +295,7 @@ pub fn finish(
             findings.append(&mut on_pages);
             for finding in findings {
                 finding.confirmed = true;
-                price(finding, outcome, machine, trace);
+                price(finding, prices);
             }
         })
 }

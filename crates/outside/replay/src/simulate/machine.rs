@@ -6,7 +6,7 @@ use crate::progress::Readings;
 use anyhow::{Context, Result, bail, ensure};
 use std::sync::Arc;
 use sunder_coherence::{CacheSize, Caches, Config};
-use sunder_trace::read::Thread;
+use sunder_trace::read::Trace;
 
 /// The largest granule that is a cache line, in bytes. Larger ones are pages, which are not looked
 /// at byte by byte (see `pages`).
@@ -27,14 +27,17 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine that `options` describe, for the `threads` of a trace. By default each
-    /// thread has a node of its own; with fewer nodes, the threads are distributed over them in
-    /// the order of their creation.
+    /// The machine that `options` describe, for the threads of a trace, given by their indices in
+    /// ascending order. By default each thread has a node of its own; with fewer nodes, the threads
+    /// are distributed over them in the order of their creation.
     ///
     /// # Errors
     /// If such a machine can't be.
-    pub fn new(options: &Simulate, threads: &[Thread]) -> Result<Self> {
-        let (Some(first), Some(last)) = (threads.first(), threads.last()) else {
+    pub fn new(
+        options: &Simulate,
+        threads: impl ExactSizeIterator<Item = u32> + Clone,
+    ) -> Result<Self> {
+        let (Some(first), Some(last)) = (threads.clone().next(), threads.clone().last()) else {
             bail!("the trace holds no threads");
         };
         // Threads of which the trace has nothing get no node, so that the memory for a machine
@@ -51,13 +54,11 @@ impl Machine {
             }
             None => most,
         };
-        let indices = threads.iter().map(|thread| thread.index);
-        let mut nodes: Vec<(u32, u32)> = indices.zip((0..count).cycle()).collect();
+        let mut nodes: Vec<(u32, u32)> = threads.zip((0..count).cycle()).collect();
         for (thread, node) in &options.map {
             let place = nodes.binary_search_by_key(thread, |(index, _)| *index);
             let place = place.ok().and_then(|place| nodes.get_mut(place));
             let place = place.with_context(|| {
-                let (first, last) = (first.index, last.index);
                 format!("the trace has no thread {thread}: they are {first} to {last}")
             })?;
             place.1 = *node;
@@ -81,6 +82,14 @@ impl Machine {
             progress: Readings::new(Arc::clone(&options.progress)),
             nodes,
         })
+    }
+
+    /// The machine that `options` describe, for the threads of `trace`.
+    ///
+    /// # Errors
+    /// As [`Machine::new`].
+    pub fn of(options: &Simulate, trace: &Trace) -> Result<Self> {
+        Self::new(options, trace.threads().iter().map(|thread| thread.index))
     }
 
     /// The node of the thread with this index.

@@ -6,8 +6,12 @@ use sunder_trace::read::Trace;
 
 /// The loaded files as the target had mapped them; later mappings cover earlier ones.
 pub fn mappings(trace: &Trace) -> Mappings {
+    mappings_of(trace.modules().iter().flat_map(|(_, list)| list))
+}
+
+/// The same of modules in the order in which a trace lists them.
+pub fn mappings_of<'a>(modules: impl Iterator<Item = &'a Module>) -> Mappings {
     let mut all = Mappings::new();
-    let modules: Vec<&Module> = trace.modules().iter().flat_map(|(_, list)| list).collect();
     for module in modules {
         for segment in &module.segments {
             // A segment may begin anywhere in a page; a mapping begins at a page.

@@ -35,6 +35,28 @@ impl<'a> MovedSet<'a> {
         }
     }
 
+    /// Calls `each` with the parts of `span`, which is not empty, that lie in one of them. What other
+    /// granules have of it does not concern those that moved.
+    pub fn parts(&self, span: Span, mut each: impl FnMut(Span)) {
+        let last = Address(span.start.0.saturating_add(span.len - 1));
+        let first = self.granule.base(span.start);
+        if first == self.granule.base(last) {
+            if self.bases.contains(&first) {
+                each(span);
+            }
+            return;
+        }
+        for base in self
+            .granule
+            .bases(span)
+            .filter(|base| self.bases.contains(base))
+        {
+            let start = span.start.max(base);
+            let end = last.0.min(base.0 + (self.granule.bytes() - 1));
+            each(Span::new(start, end - start.0 + 1));
+        }
+    }
+
     /// Whether `span` touches one of them.
     pub fn touched_by(&self, span: Span) -> bool {
         let first = self.granule.base(span.start);

@@ -1,13 +1,12 @@
 //! What the simulated misses of a finding cost. The trace has no time of its own, so costs are
 //! modelled.
 
-use super::machine::{LARGEST_LINE, Machine};
-use sunder_coherence::Outcome;
+use super::machine::LARGEST_LINE;
+use sunder_access::ThreadId;
 use sunder_findings as findings;
-use sunder_findings::Sharing;
+use sunder_findings::{Sharing, Simulated};
 use sunder_observe::machine::TYPICAL_TRANSFER_NS;
 use sunder_sharing::MIXED_FROM;
-use sunder_trace::read::{Thread, Trace};
 
 /// Nanoseconds of a reference that needs no other node, with the instructions around it: three
 /// instructions at 3 GHz. A trace has no time of its own (recording slows a program down, and
@@ -27,34 +26,44 @@ const fn miss_ns(bytes: u64) -> f64 {
     }
 }
 
+const fn misses(of: &Simulated) -> u64 {
+    of.cold + of.replacement + of.true_sharing + of.false_sharing
+}
+
+/// What the price of a miss depends on.
+pub struct Prices<'a> {
+    /// Bytes of a granule.
+    pub granule: u64,
+    /// The counts of each node.
+    pub nodes: &'a [Simulated],
+    /// The node of each thread.
+    pub threads: Vec<(ThreadId, u32)>,
+}
+
 /// Computes what the misses of a finding cost the threads that took part, and of which kind the
 /// misses were.
-pub fn price(finding: &mut findings::Finding, outcome: &Outcome, machine: &Machine, trace: &Trace) {
+pub fn price(finding: &mut findings::Finding, prices: &Prices<'_>) {
     let Some(counts) = finding.simulated else {
         return;
     };
     let moves = (counts.true_sharing + counts.false_sharing) as f64;
-    let users = |thread: &&Thread| {
+    let users = |thread: &&(ThreadId, u32)| {
         let words = finding.lines.iter().flat_map(|line| &line.words);
         let mut threads = words.flat_map(|word| &word.threads).map(|user| user.id);
         match &finding.on_pages {
-            Some(pages) => pages.threads.iter().any(|user| user.id == thread.id.0),
-            None => threads.any(|user| user == thread.id.0),
+            Some(pages) => pages.threads.iter().any(|user| user.id == thread.0.0),
+            None => threads.any(|user| user == thread.0.0),
         }
     };
-    let miss_ns = miss_ns(machine.config.granule);
-    let mut nodes: Vec<u32> = trace
-        .threads()
-        .iter()
-        .filter(users)
-        .map(|thread| machine.node(thread.index))
-        .collect();
+    let miss_ns = miss_ns(prices.granule);
+    let threads = prices.threads.iter().filter(users);
+    let mut nodes: Vec<u32> = threads.map(|(_, node)| *node).collect();
     nodes.sort_unstable();
     nodes.dedup();
     let spent: f64 = nodes
         .iter()
-        .filter_map(|node| outcome.nodes().get(*node as usize))
-        .map(|of| of.references as f64 * REFERENCE_NS + of.misses() as f64 * miss_ns)
+        .filter_map(|node| prices.nodes.get(*node as usize))
+        .map(|of| of.references as f64 * REFERENCE_NS + misses(of) as f64 * miss_ns)
         .sum();
     if spent > 0.0 {
         finding.cost_percent = (moves * miss_ns / spent * 100.0).min(100.0);

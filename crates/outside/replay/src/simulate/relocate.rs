@@ -3,13 +3,13 @@
 //! depends on the program's blocks, not on the length of the trace. It does not know what the
 //! addresses are used for.
 
-use super::blocks::Blocks;
 use super::layout::{Layout, Subject, page_for};
 use super::steps::BlockRequest;
 use std::sync::Arc;
 use sunder_access::{Address, Span};
 use sunder_pipeline::{Moved, Shape};
 use sunder_placement::{PlacementError, Placer, Policy, Request, Reserve, Stats};
+use sunder_trace::read::Blocks;
 
 /// Changed variables are placed from here on: above all addresses of programs, below the
 /// blocks.

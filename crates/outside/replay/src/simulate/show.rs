@@ -6,9 +6,32 @@ use super::replay::Replayed;
 use sunder_coherence::{CacheSize, Caches, Counts, Outcome, Protocol};
 use sunder_findings as findings;
 
+/// The counts of a whole replay. They are sums over granules, so those of parts of a trace add up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Accesses made.
+    pub accesses: u64,
+    /// Granules touched.
+    pub granules: u64,
+    /// The counts of each node.
+    pub nodes: Vec<findings::Simulated>,
+}
+
+impl Tally {
+    /// The counts of a replay.
+    pub fn of(outcome: &Outcome) -> Self {
+        Self {
+            accesses: outcome.accesses(),
+            granules: outcome.touched() as u64,
+            nodes: outcome.nodes().iter().map(counts).collect(),
+        }
+    }
+}
+
 /// The machine and its totals.
-pub fn simulation(machine: &Machine, outcome: &Outcome, seconds: f64) -> findings::Simulation {
+pub fn simulation(machine: &Machine, tally: Tally, seconds: f64) -> findings::Simulation {
     let config = &machine.config;
+    let totals = tally.nodes.iter().copied().reduce(|a, b| a + b);
     findings::Simulation {
         granule: config.granule,
         nodes: config.nodes,
@@ -19,11 +42,11 @@ pub fn simulation(machine: &Machine, outcome: &Outcome, seconds: f64) -> finding
         }
         .into(),
         caches: caches(config.caches),
-        accesses: outcome.accesses(),
-        granules: outcome.touched() as u64,
+        accesses: tally.accesses,
+        granules: tally.granules,
         seconds,
-        totals: counts(&outcome.totals()),
-        by_node: outcome.nodes().iter().map(counts).collect(),
+        totals: totals.unwrap_or_default(),
+        by_node: tally.nodes,
         heap_only: machine.heap_only,
         placement: None,
     }

@@ -2,7 +2,6 @@
 
 use super::counting::{Counting, Tag, UNCOUNTED};
 use super::subjects::Subjects;
-use crate::simulate::blocks::Blocks;
 use crate::simulate::layout::Layout;
 use crate::simulate::machine::Machine;
 use crate::simulate::moved::MovedGranules;
@@ -16,6 +15,7 @@ use std::cmp::Reverse;
 use sunder_access::{Access, Address, ThreadId, Time};
 use sunder_coherence::{Caches, Error, Simulator};
 use sunder_pipeline::Process;
+use sunder_trace::read::Blocks;
 use sunder_trace::read::{Event, Kinds, Trace, What};
 
 /// The number of pages, those with the most misses, for which the threads of each piece are

@@ -1,0 +1,23 @@
+//! The two orders in which a trace's events can be numbered. They are those of replays.
+
+use serde::{Deserialize, Serialize};
+
+/// The order in which events are numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// As if each thread had a processor of its own; only synchronisation orders them.
+    Parallel,
+    /// As recorded.
+    Recorded,
+}
+
+impl Order {
+    /// Its name, as the command line has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parallel => "parallel",
+            Self::Recorded => "recorded",
+        }
+    }
+}
