@@ -4,7 +4,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod clusters;
 mod crafted;
 mod layouts;
 mod pages;
+mod parts;
+mod queries;
 mod simulate;
