@@ -24,6 +24,13 @@ pub struct Saved {
     pub span: Option<(u64, u64)>,
 }
 
+/// Offset and size, and the threads that use the word.
+type SavedWord = (u32, u32, Vec<SavedUse>);
+/// A thread's number, reads, writes, updates and atomics.
+type SavedUse = (u32, u64, u64, u64, u64);
+/// Instruction, kind, threads, accesses, and the touched bytes as pairs of start and length.
+type SavedSite = (u64, u8, Vec<u32>, u64, Vec<(u64, u64)>);
+
 /// The verdict on a line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SavedVerdict {
@@ -42,12 +49,10 @@ pub struct SavedVerdict {
     cost_ns: f64,
     threads: Vec<(u32, f64, f64)>,
     departed: Vec<u32>,
-    /// Offset and size, and for each thread its number, reads, writes, updates and atomics.
-    words: Vec<(u32, u32, Vec<(u32, u64, u64, u64, u64)>)>,
+    words: Vec<SavedWord>,
     /// A digit for each byte of the line.
     bytes: String,
-    /// Instruction, kind, threads, accesses, and the touched bytes as pairs of start and length.
-    sites: Vec<(u64, u8, Vec<u32>, u64, Vec<(u64, u64)>)>,
+    sites: Vec<SavedSite>,
     timeline: (u64, u64, Vec<f64>),
     last_writer: Option<u32>,
     interleaved_writes: u64,

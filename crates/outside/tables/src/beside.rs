@@ -245,10 +245,10 @@ pub fn read_blocks(
         for (column, to) in schema::BLOCKS.iter().zip(&mut columns) {
             group.numbers(column.name, to)?;
         }
-        for row in 0..columns[0].len() {
+        let block = |row: usize| {
             let at = |column: usize| columns[column][row];
             let place = |ord: i64| (ord >= 0).then_some(ord);
-            let block = Allocation {
+            Allocation {
                 block: at(0),
                 address: at(1) as u64,
                 size: at(2) as u64,
@@ -257,11 +257,9 @@ pub fn read_blocks(
                 allocated: (at(6), at(7) as u64),
                 freed: place(at(8)).map(|ord| (ord, at(9) as u64)),
                 replaced: place(at(10)),
-            };
-            if wanted(&block) {
-                found.push(block);
             }
-        }
+        };
+        found.extend((0..columns[0].len()).map(block).filter(&mut wanted));
     }
     Ok(found)
 }

@@ -43,7 +43,7 @@ impl Cut {
     #[inline]
     pub const fn bucket(self, address: u64) -> u32 {
         let hash = (address >> self.bits).wrapping_mul(GOLDEN) >> 32;
-        (hash * self.buckets as u64 >> 32) as u32
+        ((hash * self.buckets as u64) >> 32) as u32
     }
 
     /// How many of the `width` bytes from `address` on lie in its line.

@@ -73,7 +73,7 @@ impl Rows {
     ///
     /// # Errors
     /// If a file can't be read, is not in order, or has a row that no exporter writes.
-    pub fn next(&mut self) -> Result<Option<Row>, TableError> {
+    pub fn next_row(&mut self) -> Result<Option<Row>, TableError> {
         let mut first: Option<(usize, i64)> = None;
         for (number, file) in self.files.iter_mut().enumerate() {
             if let Some(ord) = file.ord()?
@@ -281,7 +281,7 @@ mod tests {
         let cut = Cut::new(64, 1).expect("a cut");
         let mut rows = Rows::open(folder, cut, 0, disorder)?;
         let mut all = Vec::new();
-        while let Some(row) = rows.next()? {
+        while let Some(row) = rows.next_row()? {
             all.push(row);
         }
         assert_eq!(rows.count(), all.len() as u64);
@@ -365,7 +365,7 @@ mod tests {
         let cut = Cut::new(64, 2).expect("a cut");
         let other = 1 - cut.bucket(0x1000);
         let mut rows = Rows::open(folder.path(), cut, other, Disorder::Refuse).expect("a file");
-        assert!(matches!(rows.next(), Err(TableError::Bucket { .. })));
+        assert!(matches!(rows.next_row(), Err(TableError::Bucket { .. })));
     }
 
     #[test]

@@ -158,7 +158,7 @@ impl Pass<'_> {
     /// Calls `each` with the rows in their order.
     fn each_row(&self, mut each: impl FnMut(&Row) -> Result<()>) -> Result<()> {
         let mut rows = Rows::open(self.folder, self.cut, self.bucket, self.disorder)?;
-        while let Some(row) = rows.next()? {
+        while let Some(row) = rows.next_row()? {
             each(&row)?;
             if rows.count().is_multiple_of(LOOK) {
                 self.progress.add(LOOK);
