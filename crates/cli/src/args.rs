@@ -9,8 +9,8 @@ pub use options::{FailOn, Format, ObserveOptions, ReportOptions};
 pub use patch::Patch;
 pub use remedies::{Cure, PlacementChoice, Protect, Repair, Run};
 pub use traces::{
-    Dump, DumpKind, Export, Merge, OrderChoice, ProtocolChoice, Simulate, Trace, TraceCommand, Via,
-    WhatIf,
+    Dump, DumpKind, Export, MachineChoice, MachineOptions, Merge, OrderChoice, ProtocolChoice,
+    Simulate, Trace, TraceCommand, Via, WhatIf,
 };
 
 use clap::{Args, Parser, Subcommand};

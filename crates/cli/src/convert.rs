@@ -2,7 +2,8 @@
 //! out. Nothing here acts.
 
 use crate::args::{
-    self, Merge, OrderChoice, PlacementChoice, ProtocolChoice, ReportOptions, Simulate, WhatIf,
+    self, MachineChoice, MachineOptions, Merge, OrderChoice, PlacementChoice, ProtocolChoice,
+    ReportOptions, Simulate, WhatIf,
 };
 use crate::progress;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,23 @@ const fn protocol(choice: ProtocolChoice) -> Protocol {
     }
 }
 
+/// The same replay on the machine that `options` describe.
+fn on_machine(
+    options: &MachineOptions,
+    replay: sunder_replay::Simulate,
+) -> sunder_replay::Simulate {
+    let named = match options.machine {
+        MachineChoice::Caches => replay,
+        MachineChoice::Dsm => replay.on_dsm(),
+    };
+    sunder_replay::Simulate {
+        granule: options.granule.unwrap_or(named.granule),
+        nodes: options.nodes,
+        protocol: options.protocol.map_or(named.protocol, protocol),
+        ..named
+    }
+}
+
 /// A replay of the trace as it was recorded, reported as `tell` says.
 fn replay(file: &Path, tell: &ReportOptions) -> sunder_replay::Simulate {
     sunder_replay::Simulate {
@@ -83,9 +101,6 @@ fn replay(file: &Path, tell: &ReportOptions) -> sunder_replay::Simulate {
 impl From<&Simulate> for sunder_replay::Simulate {
     fn from(options: &Simulate) -> Self {
         Self {
-            granule: options.granule,
-            nodes: options.nodes,
-            protocol: protocol(options.protocol),
             caches: options.caches,
             order: options.order.map(Into::into).unwrap_or_default(),
             map: options.map.clone(),
@@ -94,12 +109,15 @@ impl From<&Simulate> for sunder_replay::Simulate {
             align: options.align.clone(),
             heap_only: options.heap_only,
             reproducible: options.reproducible,
-            ..replay(
-                options
-                    .files
-                    .first()
-                    .map_or(Path::new(""), PathBuf::as_path),
-                &options.tell,
+            ..on_machine(
+                &options.machine,
+                replay(
+                    options
+                        .files
+                        .first()
+                        .map_or(Path::new(""), PathBuf::as_path),
+                    &options.tell,
+                ),
             )
         }
     }
@@ -118,12 +136,9 @@ impl From<&WhatIf> for sunder_replay::WhatIf {
     fn from(options: &WhatIf) -> Self {
         Self {
             base: sunder_replay::Simulate {
-                granule: options.granule,
-                nodes: options.nodes,
-                protocol: protocol(options.protocol),
                 order: options.order.into(),
                 map: options.map.clone(),
-                ..replay(&options.file, &options.tell)
+                ..on_machine(&options.machine, replay(&options.file, &options.tell))
             },
             top: options.top,
         }

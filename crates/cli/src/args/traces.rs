@@ -8,13 +8,39 @@ use sunder_coherence::Caches;
 use sunder_replay::PlacementAsked;
 use sunder_replay::simulate::{parse_align, parse_caches, parse_place, parse_placement};
 
+/// The machine of a replay: one by name, and what differs from it.
+#[derive(Debug, Args)]
+pub struct MachineOptions {
+    /// The machine, of which the options below change parts
+    #[arg(long, value_enum, default_value_t = MachineChoice::Caches)]
+    pub machine: MachineChoice,
+    /// Bytes that are kept coherent as a whole, a cache line or a page [default: 64; of dsm 4096]
+    #[arg(long, value_name = "BYTES")]
+    pub granule: Option<u64>,
+    /// Nodes with caches of their own [default: one for each thread; of dsm at most 16]
+    #[arg(long, value_name = "COUNT")]
+    pub nodes: Option<u32>,
+    /// How copies are kept coherent [default: mesi; of dsm msi]
+    #[arg(long, value_enum)]
+    pub protocol: Option<ProtocolChoice>,
+}
+
+/// Machines by name.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum MachineChoice {
+    /// Processors whose caches are kept coherent by lines
+    Caches,
+    /// A distributed shared memory of 16 nodes, by pages: the machine of the SCSTallocator paper
+    Dsm,
+}
+
 /// `sunder simulate`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   sunder simulate app.trace
   sunder simulate app.trace --granule 128 --protocol mesif
   sunder simulate app.trace --caches 48K/12,2M/16
-  sunder simulate app.trace --granule 4096 --nodes 16 --protocol msi
+  sunder simulate app.trace --machine dsm --placement sized-call-site
   sunder simulate app.trace --placement hoard
   sunder simulate app.trace --placement padded:worker.c:41,make_queue
   sunder simulate app.trace --pad 'struct counter.hits' --align table=128
@@ -28,15 +54,9 @@ pub struct Simulate {
     /// wrote. Of buckets the result is JSON for sunder merge
     #[arg(required = true, value_name = "FILE|BUCKET")]
     pub files: Vec<PathBuf>,
-    /// Bytes that are kept coherent as a whole: a cache line, or a page
-    #[arg(long, value_name = "BYTES", default_value_t = 64)]
-    pub granule: u64,
-    /// Nodes with caches of their own; one for each thread if not given
-    #[arg(long, value_name = "COUNT")]
-    pub nodes: Option<u32>,
-    /// How copies are kept coherent
-    #[arg(long, value_enum, default_value_t = ProtocolChoice::Mesi)]
-    pub protocol: ProtocolChoice,
+    /// Which machine is simulated.
+    #[command(flatten)]
+    pub machine: MachineOptions,
     /// Private caches of a node: infinite, or bytes and ways of one or two levels
     #[arg(long, value_name = "L1,L2", value_parser = parse_caches)]
     pub caches: Option<Caches>,
@@ -114,15 +134,9 @@ that cannot be, or a file that is no trace.")]
 pub struct WhatIf {
     /// A file that sunder trace wrote
     pub file: PathBuf,
-    /// Bytes that are kept coherent as a whole: a cache line, or a page
-    #[arg(long, value_name = "BYTES", default_value_t = 64)]
-    pub granule: u64,
-    /// Nodes with caches of their own; one for each thread if not given
-    #[arg(long, value_name = "COUNT")]
-    pub nodes: Option<u32>,
-    /// How copies are kept coherent
-    #[arg(long, value_enum, default_value_t = ProtocolChoice::Mesi)]
-    pub protocol: ProtocolChoice,
+    /// Which machine is simulated.
+    #[command(flatten)]
+    pub machine: MachineOptions,
     /// In which order the threads' accesses come
     #[arg(long, value_enum, default_value_t = OrderChoice::Parallel)]
     pub order: OrderChoice,

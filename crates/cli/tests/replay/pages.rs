@@ -27,6 +27,22 @@ fn by_hand(folder: &Path) -> std::path::PathBuf {
 }
 
 #[test]
+fn the_papers_machine_is_one_option_whose_parts_can_be_changed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = by_hand(folder.path());
+    let simulation = |options: &[&str]| {
+        let result = replay("simulate", &trace, options);
+        result.simulation.expect("simulated")
+    };
+    let by_parts = pages(&trace, &["--nodes", "2"]).simulation;
+    let by_name = simulation(&["--machine", "dsm"]);
+    assert_eq!(by_name.granule, 4096);
+    assert_eq!(by_name.nodes, by_parts.expect("simulated").nodes);
+    let lines = simulation(&["--machine", "dsm", "--granule", "64"]);
+    assert_eq!((lines.granule, lines.protocol.as_str()), (64, "MSI"));
+}
+
+#[test]
 fn the_two_that_meet_on_a_page_are_told_with_what_each_cost_the_other() {
     let folder = tempfile::tempdir().expect("a folder");
     let result = pages(&by_hand(folder.path()), &[]);

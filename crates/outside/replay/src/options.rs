@@ -3,7 +3,7 @@
 use crate::progress::{NoProgress, Progress};
 use std::path::PathBuf;
 use std::sync::Arc;
-use sunder_coherence::{Caches, Protocol};
+use sunder_coherence::{Caches, Config, Protocol};
 use sunder_placement::Policy;
 
 /// A replay on one machine.
@@ -15,6 +15,8 @@ pub struct Simulate {
     pub granule: u64,
     /// Nodes with caches of their own; by default one for each thread.
     pub nodes: Option<u32>,
+    /// The most nodes, if their number is not given: further threads share them.
+    pub most_nodes: u32,
     /// The coherence protocol.
     pub protocol: Protocol,
     /// Sizes of a node's private caches; by default infinite.
@@ -51,6 +53,7 @@ impl Simulate {
             file,
             granule: 64,
             nodes: None,
+            most_nodes: u32::MAX,
             protocol: Protocol::Mesi,
             caches: None,
             order: Order::Parallel,
@@ -64,6 +67,15 @@ impl Simulate {
             memory: None,
             progress: Arc::new(NoProgress),
         }
+    }
+
+    /// The same replay on the machine of the SCSTallocator paper (section 4.1), [`Config::dsm`].
+    #[must_use]
+    pub const fn on_dsm(mut self) -> Self {
+        let dsm = Config::dsm();
+        (self.granule, self.most_nodes) = (dsm.granule, dsm.nodes);
+        self.protocol = dsm.protocol;
+        self
     }
 }
 

@@ -108,6 +108,7 @@ impl Block {
 pub struct Asked {
     granule: u64,
     nodes: Option<u32>,
+    most_nodes: u32,
     protocol: String,
     map: Vec<(u32, u32)>,
 }
@@ -157,6 +158,7 @@ impl Asked {
         Ok(Self {
             granule: options.granule,
             nodes: options.nodes,
+            most_nodes: options.most_nodes,
             protocol: protocol.map_or("mesi", |(name, _)| name).into(),
             map: options.map.clone(),
         })
@@ -180,6 +182,7 @@ impl Asked {
         let options = Simulate {
             granule: self.granule,
             nodes: self.nodes,
+            most_nodes: self.most_nodes,
             protocol: *protocol,
             map: self.map.clone(),
             ..options.clone()

@@ -52,7 +52,7 @@ impl Machine {
                 );
                 count
             }
-            None => most,
+            None => most.min(options.most_nodes),
         };
         let mut nodes: Vec<(u32, u32)> = threads.zip((0..count).cycle()).collect();
         for (thread, node) in &options.map {
@@ -158,6 +158,20 @@ pub fn parse_place(text: &str) -> Result<(u32, u32), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sunder_coherence::Protocol;
+
+    /// Section 4.1 of the SCSTallocator paper.
+    #[test]
+    fn the_papers_machine_has_sixteen_nodes_if_there_are_as_many_threads() {
+        let options = Simulate::new("a.trace".into()).on_dsm();
+        let of =
+            |threads: u32| Machine::new(&options, (1..=threads).collect::<Vec<_>>().into_iter());
+        let many = of(20).expect("it can be");
+        assert_eq!((many.config.nodes, many.config.granule), (16, 4096));
+        assert_eq!(many.config.protocol, Protocol::Msi);
+        assert_eq!((many.node(1), many.node(16), many.node(17)), (0, 15, 0));
+        assert_eq!(of(3).expect("it can be").config.nodes, 3);
+    }
 
     #[test]
     fn caches_are_given_by_bytes_and_ways() {
