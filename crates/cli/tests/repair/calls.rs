@@ -42,14 +42,20 @@ fn a_loop_that_calls_through_pointers_and_into_libraries_stays_in_its_copy() {
 #[test]
 fn state_machines_that_call_their_next_state_stay_in_their_copies() {
     let _alone = targets::alone();
-    let Some(run) = moved("states") else { return };
-    let moved = &run.repair().moved[0];
-    assert!(moved.code.iter().any(|c| c.loops > 0), "{moved:#?}");
-    // On a busy machine the bytes may go back because it did not help.
-    let back = moved.rolled_back.as_ref();
-    let because_of_code = back.is_some_and(|back| {
-        let reasons = ["can't be", "could not be redirected"];
-        reasons.iter().any(|reason| back.reason.contains(reason))
+    // On a busy machine the bytes may go back because it did not help, and for nothing else.
+    let other = |reason: &str| !reason.starts_with("it did not help");
+    let stays = (0..3).any(|_| {
+        let Some(run) = moved("states") else {
+            return true;
+        };
+        let moved = &run.repair().moved[0];
+        let back = moved.rolled_back.as_ref();
+        assert!(!back.is_some_and(|b| other(&b.reason)), "{}", run.stderr);
+        // A call outside of the copies would fault: there are millions.
+        back.is_none() && moved.code.iter().any(|c| c.loops > 0) && moved.faults < 500
     });
-    assert!(!because_of_code, "{}", run.stderr);
+    assert!(
+        stays,
+        "in none of three runs it stayed in copies with loops"
+    );
 }

@@ -121,7 +121,7 @@ fn became(moved: &Moved, dry_run: bool) -> String {
     if let Some(progress) = &moved.progress {
         let threads = counted(progress.threads.len(), "thread");
         text += &format!(
-            "; {threads} got on {:.2}{} times as fast as before",
+            "; {threads} got on {:.2} times as fast as before{}",
             progress.gain,
             spread(progress)
         );
@@ -155,7 +155,7 @@ fn spread(progress: &Progress) -> String {
     }
     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
     let most = ratios.iter().copied().fold(0.0, f64::max);
-    format!(" ({least:.2} to {most:.2})")
+    format!(" (by thread {least:.2} to {most:.2})")
 }
 
 fn times(number: usize) -> String {
@@ -219,7 +219,8 @@ mod tests {
         let lines = tell(&repair, false);
         assert_eq!(lines.len(), 2);
         assert!(
-            lines[0].contains("2 threads got on 3.10 (2.79 to 3.44) times as fast as before"),
+            lines[0]
+                .contains("2 threads got on 3.10 times as fast as before (by thread 2.79 to 3.44)"),
             "{lines:?}"
         );
         assert_eq!(lines[1], "to mend `args` in the source: Align it.");
