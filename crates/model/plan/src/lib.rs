@@ -114,6 +114,16 @@ fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
                 called(&finding.object)
             ),
         ),
+        Some(LatentOn::MoreCpusThan(cpus)) => (
+            line_size,
+            format!(
+                "These threads share a line, but took turns on {} in this run. It costs up to the                  stated share as soon as the scheduler lets them run at the same time, as it will                  with a CPU for each.",
+                match cpus {
+                    1 => "one CPU".to_owned(),
+                    cpus => format!("{cpus} CPUs"),
+                }
+            ),
+        ),
         _ => (line_size, "It costs nothing here.".to_owned()),
     };
     let start_moves = matches!(finding.latent_on, Some(LatentOn::StartOffset(_)));

@@ -134,7 +134,7 @@ fn latent(page: &mut Page, all: &Findings, counts: Counts, options: &TextOptions
     page.blank();
     page.line(&[
         (Paint::Bold, "Latent"),
-        (Paint::Dim, ": costs nothing on this machine and layout"),
+        (Paint::Dim, ": cost nothing in this run"),
     ]);
     for one in all.findings.iter().filter(|f| f.latent) {
         if options.all {

@@ -172,6 +172,35 @@ fn lines_used_at_different_times_or_by_both_are_not_latent() {
     );
 }
 
+#[test]
+fn threads_that_took_turns_share_their_line_on_more_processors() {
+    // Two threads have one processor in turns of 4 ms and use two words of a line.
+    let even = |t: u64| (t / (4 * MS)).is_multiple_of(2);
+    let odd = |t: u64| !(t / (4 * MS)).is_multiple_of(2);
+    let of = |second: u64, kind| {
+        judged(
+            &[
+                Model::new(1, &[((word(0), 8, kind), 0.5)]).during(even),
+                Model::new(2, &[((second, 8, kind), 0.5)]).during(odd),
+            ],
+            2 * SECOND,
+        )
+    };
+    let judge = of(word(1), Update);
+    let all = judge.latent_turns(|_, _| false);
+    assert_eq!(all.len(), 1);
+    assert_eq!(all[0].lines, [Address(LINE)]);
+    assert_eq!(all[0].threads, [ThreadId(1), ThreadId(2)]);
+    // Each spends half of its samples on its word.
+    assert_near(all[0].cost_share, 0.5, 0.05);
+    // Threads that met and did not contend would not with more processors.
+    assert_eq!(judge.latent_turns(|_, _| true), []);
+    // One word is shared truly, words that are read cost nothing, and nor do other lines.
+    assert_eq!(of(word(0), Update).latent_turns(|_, _| false), []);
+    assert_eq!(of(word(1), Read).latent_turns(|_, _| false), []);
+    assert_eq!(of(word(8), Update).latent_turns(|_, _| false), []);
+}
+
 /// Elements of `stride` bytes, one a thread, of which each thread updates the
 /// words at 0 and 48, like the sums of linear_regression.
 fn elements(stride: u64) -> Judge {
