@@ -117,7 +117,9 @@ fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
         Some(LatentOn::MoreCpusThan(cpus)) => (
             line_size,
             format!(
-                "These threads share a line, but took turns on {} in this run. It costs up to the                  stated share as soon as the scheduler lets them run at the same time, as it will                  with a CPU for each.",
+                "These threads share a line, but took turns on {} in this run, so that it cost \
+                 nothing. It will cost as soon as they run at the same time, as with a CPU for \
+                 each.",
                 match cpus {
                     1 => "one CPU".to_owned(),
                     cpus => format!("{cpus} CPUs"),

@@ -532,6 +532,17 @@ fn advice_for_latent_findings_names_the_condition() {
 }
 
 #[test]
+fn threads_that_took_turns_are_told_so() {
+    let mut finding = examples::linear_regression();
+    finding.latent = true;
+    finding.latent_on = Some(LatentOn::MoreCpusThan(2));
+    let all = advise(&finding, 64);
+    assert_says(&all[0], &["took turns on 2 CPUs", "cost nothing"]);
+    finding.latent_on = Some(LatentOn::MoreCpusThan(1));
+    assert_says(&advise(&finding, 64)[0], &["took turns on one CPU"]);
+}
+
+#[test]
 fn unnamed_memory_is_described_by_its_bytes_and_instructions() {
     let all = advise(&examples::no_debug_info(), 64);
     assert_eq!(fixes(&all), [Fix::Separate]);

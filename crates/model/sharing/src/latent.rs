@@ -246,19 +246,26 @@ impl Judge {
         all
     }
 
-    /// The start within its line at which false sharing would cost `object` most, in steps of 8
-    /// bytes from today's start. Only words that are on different lines today count. `None` if
-    /// there is no such start.
-    pub fn latent_alignment(&self, object: Span) -> Option<LatentAlignment> {
-        self.caught_up().latent_start(object)
+    /// The start within its line at which false sharing would cost `object` most, among the
+    /// multiples of `alignment` bytes, at which it always starts, and at least of 8. Only words that
+    /// are on different lines today count. `None` if there is no such start.
+    pub fn latent_alignment(&self, object: Span, alignment: u64) -> Option<LatentAlignment> {
+        self.caught_up().latent_start(object, alignment)
     }
 
-    fn latent_start(&self, object: Span) -> Option<LatentAlignment> {
+    fn latent_start(&self, object: Span, alignment: u64) -> Option<LatentAlignment> {
         let granule = self.config().granule();
         let mut words = self.words_of(object);
         words.sort_by_key(|w| (w.address, w.user.thread));
         let mut best: Option<LatentAlignment> = None;
-        for shift in (8..granule.bytes()).step_by(8) {
+        // An object that does not start at such a multiple today may start anywhere.
+        let whole = alignment.max(8);
+        let step = match object.start.0.is_multiple_of(whole) {
+            true => whole,
+            false => 8,
+        };
+        let step = usize::try_from(step).unwrap_or(usize::MAX);
+        for shift in (0..granule.bytes()).step_by(step).skip(1) {
             let moved = |w: &WordTime<'_>| granule.base(w.address.offset(shift as i64));
             let clash = clash_of_words(&words, granule, |x, y| {
                 granule.base(x.address) != granule.base(y.address) && moved(x) == moved(y)

@@ -10,7 +10,7 @@ use sunder_access::{Address, Granule, ThreadId};
 use sunder_findings as findings;
 use sunder_findings::{Finding, LatentOn, OnSmallerLines, Sharing};
 use sunder_objects::{ObjectKind, ObjectName};
-use sunder_sharing::{Judge, Latent, LatentWord, Verdict};
+use sunder_sharing::{Latent, LatentWord, Verdict};
 
 /// Line sizes of other machines: 128 bytes on Apple and POWER processors (and
 /// what Intel's prefetcher fetches in pairs), 256 on IBM Z.
@@ -87,7 +87,7 @@ pub fn predict(
         }
     }
     for prediction in predictions.values_mut() {
-        move_start(&process.judge, prediction, threshold);
+        move_start(process, prediction, threshold);
     }
     let is_known = |o: &ObjectName| {
         let start = o.start;
@@ -132,7 +132,7 @@ fn turns(process: &Process, threshold: f64, cpus: u32, beside: &mut Beside) -> V
 
 /// Replaces the prediction for another line size by one for another start of the object, if
 /// there is one. The allocator may place the object so on the same machine.
-fn move_start(judge: &Judge, prediction: &mut Prediction, threshold: f64) {
+fn move_start(process: &Process, prediction: &mut Prediction, threshold: f64) {
     let longer = matches!(prediction.on, LatentOn::LineSize(_));
     if prediction.object.kind != ObjectKind::Heap || !longer {
         return;
@@ -140,7 +140,8 @@ fn move_start(judge: &Judge, prediction: &mut Prediction, threshold: f64) {
     let Some(span) = prediction.object.span() else {
         return;
     };
-    let Some(moved) = judge.latent_alignment(span) else {
+    let alignment = process.alignment_of(span);
+    let Some(moved) = process.judge.latent_alignment(span, alignment) else {
         return;
     };
     if moved.cost_share * 100.0 >= threshold {

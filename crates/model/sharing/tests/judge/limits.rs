@@ -219,20 +219,30 @@ fn elements_of_a_line_share_if_they_start_within_one() {
     let judge = elements(64);
     assert_eq!(judge.verdicts(), []);
     let found = judge
-        .latent_alignment(Span::new(Address(LINE), 128))
+        .latent_alignment(Span::new(Address(LINE), 128), 8)
         .expect("48 of one and 0 of the next are 16 apart");
     // The two words are on one line if the object starts at 16 or later.
     assert_eq!((found.today, found.offset), (0, 16));
     let words: Vec<_> = found.words.iter().map(|w| w.address.0).collect();
     assert_eq!(words, [LINE + 48, LINE + 64]);
     assert_near(found.cost_share, 0.4, 0.05);
+    // At multiples of 16 it is the same one; at multiples of 32 the first of those is 32. What always
+    // starts on a line has no other start.
+    let at = |alignment| judge.latent_alignment(Span::new(Address(LINE), 128), alignment);
+    assert_eq!(at(16).map(|found| found.offset), Some(16));
+    assert_eq!(at(32).map(|found| found.offset), Some(32));
+    assert_eq!(at(64), None);
+    assert_eq!(at(4096), None);
 }
 
 #[test]
 fn padded_elements_share_at_no_start() {
     // 128 - 48 = 80 bytes between the words: more than a line.
     let judge = elements(128);
-    assert_eq!(judge.latent_alignment(Span::new(Address(LINE), 256)), None);
+    assert_eq!(
+        judge.latent_alignment(Span::new(Address(LINE), 256), 8),
+        None
+    );
 }
 
 // Limits of the tables, and bad input.
