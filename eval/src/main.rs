@@ -1,6 +1,7 @@
 //! Benchmarks of Sunder: paired runs of the workloads with and without it, and its findings in
 //! them. The figures are kept in `eval/runs/`, losses included.
 
+mod all;
 mod build_times;
 mod chaos;
 mod cure;
@@ -35,6 +36,7 @@ mod suites;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use options::Options;
+use std::path::PathBuf;
 
 /// Measure Sunder on the workloads and record the figures in eval/runs/.
 #[derive(Debug, Parser)]
@@ -52,6 +54,9 @@ struct Cli {
     /// simulate-real, 1,000 for stress, 20 for chaos
     #[arg(long, global = true)]
     repetitions: Option<u32>,
+    /// The folder for records; eval/runs if not given
+    #[arg(long, global = true, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// How many times the size of the tests, which run for about half a second; 4 if
     /// not given, 1 for ground-truth, replay and simulate-real
     #[arg(long, global = true)]
@@ -134,6 +139,8 @@ enum Command {
     BuildTimes,
     /// Real programs recorded under the emulator, replayed on lines and pages, and what-if
     SimulateReal,
+    /// Every table and figure of the papers in one go, into one folder; may be stopped and started again
+    All(all::What),
     /// Where objects lie and what it saves: SCSTallocator's Tables 1 to 3
     Scst {
         /// Threads of each program, and nodes of the simulated machine
@@ -144,6 +151,9 @@ enum Command {
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
+    if let Some(folder) = cli.out {
+        record::keep_in(folder);
+    }
     let (repetitions, scale) = match cli.command {
         Command::Scst { .. } | Command::Suite(_) => (1, 1),
         Command::GroundTruth | Command::Replay | Command::BuildTimes => (3, 1),
@@ -185,6 +195,7 @@ fn main() -> Result<()> {
         Command::BuildTimes => build_times::run(&options),
         Command::SimulateReal => simulate_real::run(&options),
         Command::GroundTruth => ground_truth::run(&options),
+        Command::All(what) => all::run(&what, &options),
         Command::Scst { threads } => scst::run(&options, threads),
     }
 }
