@@ -124,7 +124,7 @@ const STEPS: [Entry; 15] = [
         "scst",
         "the SCSTallocator paper, Tables 1 to 3",
         "scst",
-        "scst --threads 4",
+        "scst",
     ),
     (
         "replay",
@@ -143,8 +143,8 @@ const STEPS: [Entry; 15] = [
 impl Step {
     /// The end of the command that its record names.
     fn command(&self, options: &Options) -> String {
-        let arguments = self.arguments.join(" ");
-        without_places(&format!("--only {} {arguments}`", options.only))
+        let arguments = [passed_on(options), self.arguments.clone()].concat();
+        without_places(&format!("{}`", arguments.join(" ")))
     }
 }
 
@@ -173,6 +173,19 @@ impl What {
         }
         all
     }
+}
+
+/// The options that every step gets.
+fn passed_on(options: &Options) -> Vec<String> {
+    let mut all = Vec::new();
+    if !options.only.is_empty() {
+        all.extend(["--only".to_owned(), options.only.clone()]);
+    }
+    if !options.threads.is_empty() {
+        let counts: Vec<String> = options.threads.iter().map(u32::to_string).collect();
+        all.extend(["--threads".to_owned(), counts.join(",")]);
+    }
+    all
 }
 
 /// How a step ended.
@@ -234,7 +247,7 @@ fn make(step: &Step, folder: &Path, options: &Options) -> Result<Ended> {
     let done = Command::new(std::env::current_exe()?)
         .arg("--out")
         .arg(folder)
-        .args(["--only", &options.only])
+        .args(passed_on(options))
         .args(&step.arguments)
         .status()
         .with_context(|| format!("cannot run {}", step.record))?;
@@ -332,7 +345,7 @@ mod tests {
         let made = |name: &str, commit: &str, done: bool| {
             let path = folder.path().join(name);
             std::fs::create_dir(&path).expect("new");
-            let readme = format!("# x\n\n- command: `a --only  b`\n- commit: {commit}\n- CPU: y\n");
+            let readme = format!("# x\n\n- command: `a --only b`\n- commit: {commit}\n- CPU: y\n");
             std::fs::write(path.join("README.md"), readme).expect("written");
             if done {
                 std::fs::write(path.join("summary.md"), "").expect("written");
@@ -343,7 +356,7 @@ mod tests {
         made("2026-11-24-2cpu-vm-repair-progress", "abc", true);
         made("2026-11-25-2cpu-vm-repair", "def", true);
         let found = |record, commit| {
-            let path = finished(folder.path(), record, commit, "--only  b`")?;
+            let path = finished(folder.path(), record, commit, "--only b`")?;
             Some(path.file_name()?.to_string_lossy().into_owned())
         };
         let first = Some("2026-11-22-2cpu-vm-repair".to_owned());
@@ -354,7 +367,7 @@ mod tests {
             "another record's name ends so"
         );
         assert_eq!(found("repair", "ab"), None);
-        let other = finished(folder.path(), "repair", "abc", "--only  b --repetitions 1`");
+        let other = finished(folder.path(), "repair", "abc", "--only b --repetitions 1`");
         assert_eq!(other, None, "made by a shorter command");
     }
 
