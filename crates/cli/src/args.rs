@@ -254,14 +254,18 @@ pub struct Report {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   sunder diff main.json branch.json
+  sunder diff main.json branch.json --format html > changes.html
   sunder diff main.json branch.json --fail-on false-sharing")]
 pub struct Diff {
     /// The result to compare with
     pub old: PathBuf,
     /// The new result
     pub new: PathBuf,
-    /// Print the comparison as JSON
-    #[arg(long)]
+    /// Print it as text, as a page with bars, or for tools
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    pub format: DiffFormat,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
     pub json: bool,
     /// Also show what did not change
     #[arg(long)]
@@ -270,6 +274,17 @@ pub struct Diff {
     /// separated by a comma
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     pub fail_on: Vec<FailOn>,
+}
+
+/// How `sunder diff` prints a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum DiffFormat {
+    /// For a terminal
+    Text,
+    /// One page that works offline
+    Html,
+    /// For other tools
+    Json,
 }
 
 /// `sunder doctor`.

@@ -294,6 +294,14 @@ fn a_comparison_says_what_appeared_and_what_is_gone() {
     let json = diff(&fixed, &shared, &["--json"], 0);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["appeared"].as_array().map(Vec::len), Some(1));
+    let same: serde_json::Value =
+        serde_json::from_str(&diff(&fixed, &shared, &["--format", "json"], 0)).expect("JSON");
+    assert_eq!(same, json);
+    let page = diff(&fixed, &shared, &["--format", "html"], 0);
+    assert!(
+        page.starts_with("<!doctype html>") && page.contains("Appeared"),
+        "{page}"
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod card;
 mod code;
+mod comparison;
 mod facets;
 mod heatmap;
 mod place;
@@ -14,6 +15,7 @@ use crate::describe::{self, Counts};
 use crate::figures::{grouped, percent, seconds};
 use askama::Template;
 use card::Card;
+pub use comparison::comparison_html;
 use facets::Facet;
 use sunder_findings::{Exit, Findings};
 

@@ -1,4 +1,4 @@
-//! Findings as text, HTML, JSON and SARIF, and comparisons as text. Called by the commands
+//! Findings as text, HTML, JSON and SARIF, and comparisons as text and HTML. Called by the commands
 //! that report, with finished findings. Everything comes from the findings alone: this crate
 //! must not look at the program, its sources or the machine, and it must not print.
 #![forbid(unsafe_code)]
@@ -11,7 +11,7 @@ mod on_pages;
 mod sarif;
 mod text;
 
-pub use html::html;
+pub use html::{comparison_html, html};
 pub use sarif::{sarif, sarif_with_root};
 pub use text::{TextOptions, comparison_text, text};
 

@@ -2,7 +2,7 @@
 //! browser is in `browser.rs`.
 
 use sunder_findings::{Finding, Findings, Limit, examples};
-use sunder_report::html;
+use sunder_report::{comparison_html, html};
 
 const HOSTILE: &str = "</script><script>alert(1)</script><b onclick='x'>\"&\u{202e}\u{7}";
 
@@ -190,6 +190,56 @@ fn empty_result_is_stated() {
     assert!(page.contains("No false sharing found"));
     assert!(page.contains("12,801 samples of 9 threads"));
     assert!(!page.contains("id=\"overview\""));
+}
+
+/// The page of a comparison.
+pub(crate) fn changed(old: &Findings, new: &Findings) -> String {
+    comparison_html(&sunder_findings::compare(old, new), old, new)
+}
+
+#[test]
+fn a_comparison_has_bars_before_and_after() {
+    let old = advised(vec![examples::linear_regression(), examples::mixed()]);
+    let mut grown = examples::mixed();
+    grown.cost_percent = 60.0;
+    let new = advised(vec![grown, examples::global_array()]);
+    let page = changed(&old, &new);
+    assert!(page.contains("<h1>More false sharing than before: 1 appeared, 1 grew, 1 gone.</h1>"));
+    let change = |subject: &str| {
+        let at = page.find(subject).unwrap_or_else(|| panic!("no {subject}"));
+        let rest = &page[at..];
+        rest[..rest.find("</div>").expect("an end")].to_owned()
+    };
+    // Of mixed sharing, 38 % of the interleavings are false: 5.7 of 15 points, then 22.8 of 60.
+    let mixed = change("q (queue)");
+    assert!(
+        mixed.contains("width:5.7%") && mixed.contains("width:22.8%"),
+        "{mixed}"
+    );
+    assert!(
+        mixed.contains("class=\"todo\""),
+        "what grew has advice: {mixed}"
+    );
+    let gone = change("lreg_args[4]");
+    assert!(
+        gone.contains("width:0.0%\"></i></span> not found"),
+        "{gone}"
+    );
+    assert!(
+        !gone.contains("class=\"todo\""),
+        "what is gone needs none: {gone}"
+    );
+}
+
+#[test]
+fn names_stay_text_in_a_comparison() {
+    for page in [
+        changed(&hostile(), &advised(vec![])),
+        changed(&advised(vec![]), &hostile()),
+    ] {
+        assert!(!page.contains("<script") && !page.contains("<b onclick"));
+        assert!(!page.contains('\u{202e}') && !page.contains('\u{7}'));
+    }
 }
 
 #[test]
