@@ -139,7 +139,10 @@ fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
         all.push(unnamed(&layout));
     }
     for advice in &mut all {
-        advice.text = format!("{when} {}", advice.text);
+        advice.text = match when.ends_with(':') {
+            true => format!("{when} {}", words::continued(&advice.text)),
+            false => format!("{when} {}", advice.text),
+        };
     }
     all
 }
