@@ -4,6 +4,7 @@ mod options;
 mod patch;
 mod remedies;
 mod traces;
+mod watch;
 
 pub use options::{FailOn, Format, ObserveOptions, ReportOptions};
 pub use patch::Patch;
@@ -12,6 +13,8 @@ pub use traces::{
     Dump, DumpKind, Export, MachineChoice, MachineOptions, Merge, OrderChoice, ProtocolChoice,
     Simulate, Trace, TraceCommand, Via, WhatIf,
 };
+
+pub use watch::Watch;
 
 use clap::{Args, Parser, Subcommand};
 use options::{observers, parse_duration, parse_line_size};
@@ -50,6 +53,8 @@ pub enum Command {
     Detect(Detect),
     /// Look at a running process, or take its falsely shared data apart while it runs
     Attach(Attach),
+    /// Watch every process of this machine, once or all the time
+    Watch(Watch),
     /// Analyse a perf.data file
     Import(Import),
     /// Render a saved result again

@@ -18,6 +18,7 @@ mod replays;
 mod saved;
 mod status;
 mod trace;
+mod watch;
 mod writer;
 
 use anyhow::{Context, Result};
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<u8> {
     if let Command::Detect(_)
     | Command::Attach(_)
+    | Command::Watch(_)
     | Command::Run(_)
     | Command::Protect(_)
     | Command::Repair(_)
@@ -51,6 +53,7 @@ fn run(command: &Command) -> Result<u8> {
     match command {
         Command::Detect(options) => detect::run(options),
         Command::Attach(options) => attach::run(options),
+        Command::Watch(options) => watch::run(options),
         Command::Import(options) => saved::import(options),
         Command::Report(options) => saved::report(options),
         Command::Diff(options) => saved::diff(options),

@@ -25,6 +25,7 @@ mod shown;
 mod simulation;
 mod subject;
 mod verdict;
+mod watched;
 
 pub use comparison::{Change, Comparison, Measure, NOISE_FACTOR, NOISE_PERCENT, compare};
 pub use error::{FindingsError, LARGEST_FILE};
@@ -46,3 +47,4 @@ pub use simulation::*;
 pub use subject::{file_name, normalized_field};
 pub use sunder_access::{Address, CodeAddress, LinkAddress};
 pub use verdict::{Answer, FEW_SAMPLES, Reason, Verdict};
+pub use watched::*;

@@ -4,6 +4,7 @@
 //! date by the time it is looked at, since the process runs on.
 
 mod anonymous;
+mod cgroup;
 mod cmdline;
 mod comm;
 mod exe;
@@ -23,6 +24,7 @@ mod task;
 mod timers;
 
 pub use anonymous::{AnonymousShared, is_anonymous_shared};
+pub use cgroup::control_group;
 pub use cmdline::command_line;
 pub use comm::thread_name;
 pub use exe::executable;
@@ -36,7 +38,7 @@ pub use own_limits::own_limit;
 pub use own_memory::{OwnMemory, memory_left, own_address_space, own_memory};
 pub use smaps::{Flagged, flagged, flagged_of};
 pub(crate) use stat::busiest_first;
-pub use stat::{has_waited_for_children, started, state};
+pub use stat::{has_waited_for_children, start_ticks, started, state};
 pub use status::{Fields, Status, is_alive, living_number, status};
 pub(crate) use syscall::SyscallFile;
 pub use syscall::runs;

@@ -13,7 +13,7 @@ mod text;
 
 pub use html::{comparison_html, html};
 pub use sarif::{sarif, sarif_with_root};
-pub use text::{TextOptions, comparison_text, text};
+pub use text::{TextOptions, comparison_text, text, watched_text};
 
 use sunder_findings::{Findings, FindingsError};
 

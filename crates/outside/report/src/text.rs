@@ -7,9 +7,11 @@ mod finding;
 mod options;
 mod page;
 mod picture;
+mod watched;
 
 pub use comparison::comparison_text;
 pub use options::TextOptions;
+pub use watched::watched_text;
 
 use crate::describe::{self, Counts};
 use page::{Page, Paint};

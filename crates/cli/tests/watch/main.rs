@@ -1,0 +1,10 @@
+//! `sunder watch`: every process of a machine.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod always;
+mod contrib;
+mod once;
+mod prometheus;
+mod records;
