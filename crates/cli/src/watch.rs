@@ -28,10 +28,11 @@ pub fn run(options: &Watch) -> Result<u8> {
         bail!("{} To watch this machine, {}.", first.what, first.remedy);
     }
     let watch = convert(options)?;
+    let host = watch.host.clone();
     let mut told = Told::open(options)?;
     let mut observing = Observing::begin(watch)?;
     confined::to_send();
-    told.start()?;
+    told.start(options, &host)?;
     let own = own_cpu_seconds();
     while let Some(mut record) = observing.next()? {
         if observing.is_asked_anew() {

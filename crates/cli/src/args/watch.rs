@@ -13,6 +13,7 @@ use std::time::Duration;
   sunder watch --check                        what is missing, if anything
   sunder watch --interval 60s --budget 1% --json findings.jsonl
   sunder watch --quiet --listen 127.0.0.1:9464/metrics
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 sunder watch --quiet --otlp
 
 Needs root, or CAP_PERFMON and CAP_SYS_PTRACE. Nothing is loaded into a process, and none is stopped.
 Records go to standard output as lines of JSON, or in words if that is a terminal. SIGTERM ends it and
@@ -60,6 +61,15 @@ pub struct Watch {
     /// Write the same figures to this file, for the node exporter; its name ends in .prom
     #[arg(long, value_name = "FILE")]
     pub prom_file: Option<PathBuf>,
+    /// Send figures and findings by OTLP over HTTP, to where the variables OTEL_EXPORTER_OTLP_* say
+    #[arg(long)]
+    pub otlp: bool,
+    /// Keep what waits to be sent in this folder, so that a restart loses nothing
+    #[arg(long, value_name = "FOLDER", requires = "otlp")]
+    pub spool: Option<PathBuf>,
+    /// How much may wait for each signal, in MiB; beyond that the oldest is dropped and counted
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    pub spool_size: u64,
     /// Nothing on standard output
     #[arg(long, short)]
     pub quiet: bool,

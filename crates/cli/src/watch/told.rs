@@ -1,4 +1,4 @@
-//! Where records go: standard output, files, and Prometheus.
+//! Where records go: standard output, files, Prometheus, and collectors of OpenTelemetry.
 
 use crate::args::Watch;
 use crate::destination::print;
@@ -7,9 +7,13 @@ use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use sunder_export::{Metrics, Server, page, write_page};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use sunder_export::{Metrics, Otlp, Server, Signal, Spool, Target, page, write_page};
 use sunder_findings::{Happening, Record};
 use sunder_report::watched_text;
+
+/// How long the end waits for collectors.
+const LAST: Duration = Duration::from_secs(5);
 
 /// All places.
 pub struct Told {
@@ -21,6 +25,7 @@ pub struct Told {
     metrics: Metrics,
     server: Option<Server>,
     prom_file: Option<PathBuf>,
+    otlp: Option<Otlp>,
     findings: u64,
     last_status: Option<Record>,
     /// Whether something could not be written.
@@ -31,12 +36,17 @@ impl Told {
     /// Opens all.
     ///
     /// # Errors
-    /// If a file can't be opened, or an address can't be listened at.
+    /// If a file can't be opened, an address can't be listened at, or a variable can't be followed.
     pub fn open(options: &Watch) -> Result<Self> {
         let files = options
             .json
             .iter()
             .map(|path| Ok((path.clone(), append(path)?)));
+        if options.otlp {
+            for signal in [Signal::Metrics, Signal::Logs] {
+                Target::of(signal, &variable)?;
+            }
+        }
         Ok(Self {
             once: options.once.is_some(),
             quiet: options.quiet,
@@ -45,18 +55,36 @@ impl Told {
             metrics: Metrics::default(),
             server: options.listen.as_deref().map(Server::listen).transpose()?,
             prom_file: options.prom_file.clone(),
+            otlp: None,
             findings: 0,
             last_status: None,
             failed: false,
         })
     }
 
-    /// Begins to answer Prometheus, on a thread of its own.
+    /// Begins to answer and to send, on threads of its own.
     ///
     /// # Errors
-    /// If there can be no further thread.
-    pub fn start(&self) -> Result<()> {
-        self.server.as_ref().map_or(Ok(()), Server::start)
+    /// If there can be no further threads, or the spool can't be used.
+    pub fn start(&mut self, options: &Watch, host: &str) -> Result<()> {
+        if let Some(server) = &self.server {
+            server.start()?;
+        }
+        if options.otlp {
+            let most = options.spool_size.saturating_mul(1 << 20);
+            let spool = |name: &str| match &options.spool {
+                Some(folder) => {
+                    let folder = folder.join(name);
+                    let wrong = || format!("cannot keep what waits in {}", folder.display());
+                    Spool::in_folder(&folder, most).with_context(wrong)
+                }
+                None => Ok(Spool::in_memory(most)),
+            };
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now = now.map_or(0, |now| now.as_nanos() as u64);
+            self.otlp = Some(Otlp::start(host, now, &variable, &spool)?);
+        }
+        Ok(())
     }
 
     /// Opens the files anew: somebody may have moved them away.
@@ -80,6 +108,7 @@ impl Told {
             self.last_status = Some(record.clone());
         }
         self.metrics.add(record);
+        self.send(record);
         if matches!(record, Record::Status(_)) {
             self.tell_metrics();
         }
@@ -111,6 +140,19 @@ impl Told {
         }
     }
 
+    /// Hands a record to what sends it, and says what hinders that.
+    fn send(&mut self, record: &Record) {
+        let Some(otlp) = &self.otlp else {
+            return;
+        };
+        for (name, sender) in otlp.senders() {
+            sender.notes().iter().for_each(|why| note(why));
+            let counts = (sender.lost(), sender.waiting());
+            self.metrics.sinks.insert(name, counts);
+        }
+        otlp.tell(record, &self.metrics);
+    }
+
     fn tell_metrics(&mut self) {
         let page = page(&self.metrics);
         if let Some(file) = &self.prom_file
@@ -124,12 +166,19 @@ impl Told {
         }
     }
 
-    /// Says what there was, after a single look.
+    /// Sends what waits, and says what there was after a single look.
     pub fn end(&mut self) {
+        if let Some(otlp) = self.otlp.take() {
+            otlp.end(LAST);
+        }
         if self.once && !self.quiet {
             summary(self.findings, self.last_status.as_ref());
         }
     }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 fn append(path: &PathBuf) -> Result<File> {

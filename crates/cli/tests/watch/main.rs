@@ -6,5 +6,6 @@ mod support;
 mod always;
 mod contrib;
 mod once;
+mod otlp;
 mod prometheus;
 mod records;

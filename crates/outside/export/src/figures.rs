@@ -86,6 +86,25 @@ pub fn figures(metrics: &Metrics) -> Vec<Figure> {
             })
             .into(),
     });
+    let sinks = |value: &dyn Fn(&(u64, u64)) -> u64| {
+        let all = metrics.sinks.iter();
+        all.map(|(sink, counts)| (vec![("sink", (*sink).to_owned())], value(counts) as f64))
+            .collect()
+    };
+    all.push(Figure {
+        name: "sunder_sink_lost_batches",
+        kind: Kind::Sum,
+        unit: "1",
+        help: "Batches for a sink that were dropped for lack of room, or that it refused.",
+        points: sinks(&|counts| counts.0),
+    });
+    all.push(Figure {
+        name: "sunder_sink_waiting_bytes",
+        kind: Kind::Gauge,
+        unit: "By",
+        help: "Bytes that wait until a sink takes them.",
+        points: sinks(&|counts| counts.1),
+    });
     all.push(Figure {
         name: "sunder_lost_cpu_seconds",
         kind: Kind::Sum,

@@ -7,12 +7,18 @@
 
 mod figures;
 mod metrics;
+mod otlp;
 mod page;
+mod sender;
 mod serve;
+mod spool;
 mod textfile;
 
 pub use figures::{Figure, Kind, figures};
 pub use metrics::Metrics;
+pub use otlp::{Otlp, Signal, Target};
 pub use page::page;
+pub use sender::{Answer, Sender};
 pub use serve::Server;
+pub use spool::Spool;
 pub use textfile::write_page;

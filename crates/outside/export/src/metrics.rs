@@ -32,6 +32,8 @@ pub struct Metrics {
     pub lost_seconds: BTreeMap<Labels, f64>,
     /// The findings that are there: how many, and the highest cost in percent.
     pub present: BTreeMap<Labels, (u64, f64)>,
+    /// What became of the batches of each sink that sends: those that were lost, and bytes that wait.
+    pub sinks: BTreeMap<&'static str, (u64, u64)>,
     /// What was known of each finding's lost seconds, by process and identity.
     told: HashMap<(u32, String), f64>,
 }
