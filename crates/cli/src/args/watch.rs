@@ -61,6 +61,9 @@ pub struct Watch {
     /// Write the same figures to this file, for the node exporter; its name ends in .prom
     #[arg(long, value_name = "FILE")]
     pub prom_file: Option<PathBuf>,
+    /// Write the findings to this file as a profile for pprof (.pb.gz): everything since the start
+    #[arg(long, value_name = "FILE")]
+    pub pprof: Option<PathBuf>,
     /// Send figures and findings by OTLP over HTTP, to where the variables OTEL_EXPORTER_OTLP_* say
     #[arg(long)]
     pub otlp: bool,

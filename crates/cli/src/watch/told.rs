@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use sunder_export::{Metrics, Otlp, Server, Signal, Spool, Target, page, write_page};
+use sunder_export::{Metrics, Otlp, Profile, Server, Signal, Spool, Target, page, write_page};
 use sunder_findings::{Happening, Record};
 use sunder_report::watched_text;
 
@@ -25,6 +25,7 @@ pub struct Told {
     metrics: Metrics,
     server: Option<Server>,
     prom_file: Option<PathBuf>,
+    profile: Option<(PathBuf, Profile)>,
     otlp: Option<Otlp>,
     findings: u64,
     last_status: Option<Record>,
@@ -55,6 +56,7 @@ impl Told {
             metrics: Metrics::default(),
             server: options.listen.as_deref().map(Server::listen).transpose()?,
             prom_file: options.prom_file.clone(),
+            profile: options.pprof.clone().map(|file| (file, Profile::default())),
             otlp: None,
             findings: 0,
             last_status: None,
@@ -108,6 +110,7 @@ impl Told {
             self.last_status = Some(record.clone());
         }
         self.metrics.add(record);
+        self.profile(record);
         self.send(record);
         if matches!(record, Record::Status(_)) {
             self.tell_metrics();
@@ -135,6 +138,20 @@ impl Told {
             _ => print(&line),
         };
         if let Err(error) = printed {
+            complain(&error);
+            self.failed = true;
+        }
+    }
+
+    /// Adds a record to the profile, and writes that with each status.
+    fn profile(&mut self, record: &Record) {
+        let Some((file, profile)) = &mut self.profile else {
+            return;
+        };
+        profile.add(record);
+        if matches!(record, Record::Status(_))
+            && let Err(error) = profile.write(file)
+        {
             complain(&error);
             self.failed = true;
         }

@@ -7,5 +7,6 @@ mod always;
 mod contrib;
 mod once;
 mod otlp;
+mod pprof;
 mod prometheus;
 mod records;

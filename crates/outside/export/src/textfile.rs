@@ -1,4 +1,5 @@
-//! A page as a file, for the node exporter of Prometheus (`--collector.textfile.directory`).
+//! A page as a file, for the node exporter of Prometheus (`--collector.textfile.directory`), and files that
+//! are replaced as a whole.
 
 use anyhow::{Context, Result};
 use std::fs;
@@ -9,9 +10,15 @@ use std::path::Path;
 /// # Errors
 /// If it can't be written.
 pub fn write_page(file: &Path, page: &str) -> Result<()> {
+    replace(file, page.as_bytes())
+}
+
+/// Puts `bytes` in the place of what `file` holds, at once.
+pub fn replace(file: &Path, bytes: &[u8]) -> Result<()> {
     // The node exporter reads names that end in `.prom`.
-    let aside = file.with_extension("prom.new");
-    let written = fs::write(&aside, page).and_then(|()| fs::rename(&aside, file));
+    let mut aside = file.as_os_str().to_owned();
+    aside.push(".new");
+    let written = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, file));
     written.with_context(|| format!("cannot write to {}", file.display()))
 }
 
