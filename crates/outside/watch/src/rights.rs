@@ -1,8 +1,12 @@
 //! What watching needs and this process does not have.
 
 use rustix::thread::CapabilitySet;
+use std::path::Path;
 use sunder_observe::perf::system_refusal;
 use sunder_observe::proc;
+
+/// The namespace of processes with which a machine starts (`PROC_PID_INIT_INO` of `linux/proc_ns.h`).
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Something that is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +56,9 @@ pub fn missing() -> Vec<Missing> {
         let remedy = "run as root, or leave it: most programs may be read by everybody";
         add(&mut all, false, what.into(), remedy);
     }
-    if std::fs::read_link("/proc/1/ns/pid").ok() != std::fs::read_link("/proc/self/ns/pid").ok() {
-        let what = "The namespace of processes may not be the machine's: processes outside of it are not \
+    let namespace = std::fs::read_link("/proc/self/ns/pid");
+    if namespace.is_ok_and(|own| own != Path::new(FIRST_NAMESPACE)) {
+        let what = "The namespace of processes is not the machine's first: processes outside of it are not \
                     seen.";
         let remedy = "start it in the machine's (docker run --pid=host, Kubernetes: hostPID: true)";
         add(&mut all, false, what.into(), remedy);
