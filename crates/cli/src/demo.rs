@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use sunder_gain::{Effort, Experiment};
 use sunder_live::Observation;
 
-const SOURCE: &str = include_str!("../../../workloads/demo/demo.c");
+const SOURCE: &str = include_str!("demo.c");
 
 /// Requests of each thread in the run that is observed: about a second, enough to measure what a fix gains.
 const OBSERVED: &str = "30000000";
