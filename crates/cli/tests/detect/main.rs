@@ -11,6 +11,7 @@ mod jit;
 mod jobs;
 mod layout;
 mod measure;
+mod musl;
 mod outputs;
 mod real_programs;
 mod refused;

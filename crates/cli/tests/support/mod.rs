@@ -77,7 +77,7 @@ pub fn c_program(name: &str, flags: &[&str]) -> Option<PathBuf> {
         .join(name)
         .with_extension("c");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let program = folder.join(format!("{name}{}", flags.concat()));
+    let program = folder.join(format!("{name}{}", flags.concat().replace('/', "-")));
     // Tests run side by side: compile to a name of this thread's and rename.
     let aside = folder.join(format!("{name}.{:?}", std::thread::current().id()));
     let compiled = std::process::Command::new("gcc")

@@ -6,7 +6,8 @@
 //!
 //! Contexts: normal.
 
-use core::ffi::{c_int, c_void};
+use crate::{defined, next};
+use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The C library keeps the values of so many keys (`PTHREAD_KEY_2NDLEVEL_SIZE`) in the thread itself. For
@@ -122,6 +123,18 @@ impl Ends {
     }
 }
 
+/// The function behind one of ours that takes keys: the one that is known, or what `look_up` finds.
+/// The dynamic linker is not asked while it takes a key itself, as it does within its first look-up
+/// in glibc before 2.34: it would wait for itself.
+pub fn behind(name: &CStr, look_up: impl FnOnce() -> Option<Create>) -> Option<Create> {
+    if !next::is_looking_up() {
+        return look_up();
+    }
+    let found = defined::next(name);
+    // SAFETY: null is `None`, and the C library's functions of these names have this type.
+    unsafe { core::mem::transmute(found) }
+}
+
 /// Makes a static [`Ends`], and exports the functions by which the program takes keys.
 #[macro_export]
 macro_rules! notices_ends {
@@ -132,7 +145,7 @@ macro_rules! notices_ends {
         #[cfg(not(test))]
         mod keys {
             use core::ffi::c_int;
-            use $crate::ends::Destructor;
+            use $crate::ends::{Destructor, behind};
 
             mod real {
                 use $crate::ends::Destructor;
@@ -153,7 +166,7 @@ macro_rules! notices_ends {
                 key: *mut u32,
                 destructor: Option<Destructor>,
             ) -> c_int {
-                let real = real::pthread_key_create();
+                let real = behind(c"pthread_key_create", real::pthread_key_create);
                 // SAFETY: the caller's arguments.
                 unsafe { super::$name.create(real, libc::EAGAIN, key, destructor) }
             }
@@ -167,7 +180,9 @@ macro_rules! notices_ends {
                 key: *mut u32,
                 destructor: Option<Destructor>,
             ) -> c_int {
-                let real = real::__pthread_key_create().or_else(real::pthread_key_create);
+                let real = behind(c"__pthread_key_create", || {
+                    real::__pthread_key_create().or_else(real::pthread_key_create)
+                });
                 // SAFETY: the caller's arguments.
                 unsafe { super::$name.create(real, libc::EAGAIN, key, destructor) }
             }

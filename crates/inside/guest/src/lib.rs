@@ -2,6 +2,7 @@
 //!
 //! - [`system`]: system calls, made without the C library
 //! - [`next`]: finds the functions that ours interpose
+//! - [`defined`]: finds a function where the dynamic linker can't be asked
 //! - [`early`]: memory for allocations while these are looked up
 //! - [`environment`]: the variables by which our libraries are started, and their removal
 //! - [`ends`]: the ends of threads
@@ -26,6 +27,7 @@
 
 pub mod allocator;
 pub mod bytes;
+pub mod defined;
 pub mod early;
 pub mod ends;
 pub mod environment;

@@ -90,6 +90,14 @@ fn is_looking_for(own: u32, slot: &Slot) -> bool {
     })
 }
 
+/// Whether this thread is in the middle of any look-up, and so within the dynamic linker.
+#[must_use]
+pub fn is_looking_up() -> bool {
+    let own = crate::system::thread_id();
+    let its = |entry: &LookUp| entry.thread.load(Ordering::Relaxed) == own;
+    LOOK_UPS.iter().any(its)
+}
+
 fn look_up_by(own: u32, slot: &Slot, find: impl FnOnce() -> *mut c_void) -> *mut c_void {
     if is_looking_for(own, slot) {
         return null_mut();

@@ -1,5 +1,6 @@
 //! Examines the file of a program that is about to be executed: the loader of a 32-bit program
-//! would print an error about our library, and a sanitizer's runtime demands to be loaded first.
+//! would print an error about our library, that of another C library than glibc would not start
+//! the program with it, and a sanitizer's runtime demands to be loaded first.
 //! Contexts: normal, post-fork; also in a vforked child, so it uses little stack and leaves nothing
 //! behind.
 
@@ -121,7 +122,10 @@ fn file_accepts(fd: c_int, scripts: bool) -> bool {
     }
     // Neither ELF nor a script: a shell may execute the file as text, and which one is not known
     // here.
-    head.starts_with(b"\x7fELF\x02") && read >= 64 && !is_sanitized(fd, &head)
+    head.starts_with(b"\x7fELF\x02")
+        && read >= 64
+        && !has_other_loader(fd, &head)
+        && !is_sanitized(fd, &head)
 }
 
 fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
@@ -132,27 +136,49 @@ fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
         .fold(0, |n, &byte| n << 8 | u64::from(byte))
 }
 
+/// The entries of a 64-bit ELF file's table of segments.
+fn segments(fd: c_int, head: &[u8]) -> impl Iterator<Item = [u8; 56]> {
+    let table = number(head, 32, 8);
+    let (size, count) = (number(head, 54, 2), number(head, 56, 2).min(64));
+    (0..count).map(move |i| {
+        let mut entry = [0u8; 56];
+        system::read_at(fd, &mut entry, table.wrapping_add(i * size));
+        entry
+    })
+}
+
+/// Whether the 64-bit ELF file names another dynamic loader than glibc's.
+fn has_other_loader(fd: c_int, head: &[u8]) -> bool {
+    const INTERPRETER: u64 = 3;
+    const GLIBC: &[u8] = b"/ld-linux-x86-64.so.2\0";
+    let Some(named) = segments(fd, head).find(|s| number(s, 0, 4) == INTERPRETER) else {
+        return false;
+    };
+    let mut end = [0u8; GLIBC.len()];
+    let length = number(&named, 32, 8);
+    let from = length
+        .checked_sub(GLIBC.len() as u64)
+        .map(|before| number(&named, 8, 8).wrapping_add(before));
+    from.is_none_or(|from| {
+        system::read_at(fd, &mut end, from);
+        end != *GLIBC
+    })
+}
+
 /// Whether the 64-bit ELF file needs a sanitizer's library.
 fn is_sanitized(fd: c_int, head: &[u8]) -> bool {
     const LOAD: u64 = 1;
     const DYNAMIC: u64 = 2;
-    let table = number(head, 32, 8);
-    let (size, count) = (number(head, 54, 2), number(head, 56, 2).min(64));
-    let segment = |i: u64| {
-        let mut entry = [0u8; 56];
-        system::read_at(fd, &mut entry, table.wrapping_add(i * size));
-        entry
-    };
     // File offset of an address of the dynamic section.
     let offset_of = |address: u64| {
-        (0..count).map(segment).find_map(|s| {
+        segments(fd, head).find_map(|s| {
             let (start, offset) = (number(&s, 16, 8), number(&s, 8, 8));
             let inside =
                 number(&s, 0, 4) == LOAD && address.wrapping_sub(start) < number(&s, 32, 8);
             inside.then(|| address.wrapping_sub(start).wrapping_add(offset))
         })
     };
-    let dynamic = (0..count).map(segment).find(|s| number(s, 0, 4) == DYNAMIC);
+    let dynamic = segments(fd, head).find(|s| number(s, 0, 4) == DYNAMIC);
     let Some(dynamic) = dynamic else {
         return false;
     };

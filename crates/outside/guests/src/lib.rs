@@ -147,6 +147,8 @@ pub fn remap_library() -> &'static [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use object::read::elf::ElfFile64;
+    use std::collections::BTreeMap;
 
     #[test]
     fn the_embedded_libraries_are_elf_files_that_can_be_opened_by_their_paths() {
@@ -155,6 +157,57 @@ mod tests {
             let bytes = std::fs::read(library.path()).expect("our own descriptor");
             assert!(bytes.starts_with(b"\x7fELF"));
             assert_eq!(bytes, embedded);
+        }
+    }
+    /// The numbers of a version such as `GLIBC_2.17`.
+    fn numbers(version: &str) -> Option<Vec<u32>> {
+        let numbers = version.strip_prefix("GLIBC_")?.split('.');
+        numbers.map(|number| number.parse().ok()).collect()
+    }
+
+    /// RHEL 7 has glibc 2.17. The loader compares versions before it runs anything.
+    #[test]
+    fn the_libraries_are_loaded_by_each_glibc_since_2_17() {
+        for library in [LIBRARY, EMULATOR, ANNOUNCE, ISOLATE, REMAP, HEAP] {
+            let elf: ElfFile64<'_> = ElfFile64::parse(library).expect("it is an ELF file");
+            let (endian, sections) = (elf.endian(), elf.elf_section_table());
+            let needs = sections
+                .gnu_verneed(endian, library)
+                .expect("it can be read");
+            let (needs, strings) = needs.expect("symbols of glibc have versions");
+            let strings = sections
+                .strings(endian, library, strings)
+                .expect("the names");
+            let mut newest = BTreeMap::new();
+            for need in needs {
+                let (of, versions) = need.expect("a library");
+                let of = String::from_utf8_lossy(of.file(endian, strings).expect("its name"));
+                for version in versions {
+                    let version = version.expect("a version").name(endian, strings);
+                    let version = String::from_utf8_lossy(version.expect("its name"));
+                    let newest: &mut Vec<u32> = newest.entry(of.to_string()).or_default();
+                    newest.clone_from(&numbers(&version).unwrap_or_default().max(newest.clone()));
+                }
+            }
+            // The names that these had before glibc 2.34, and have in later ones, too.
+            let known = [
+                "libc.so.6",
+                "libdl.so.2",
+                "libgcc_s.so.1",
+                "libpthread.so.0",
+            ];
+            assert!(
+                newest.keys().all(|name| known.contains(&&**name)),
+                "{newest:?}"
+            );
+            assert!(
+                newest["libc.so.6"] >= vec![2, 3],
+                "nothing was read: {newest:?}"
+            );
+            assert!(
+                newest.values().all(|version| *version <= vec![2, 17]),
+                "{newest:?}"
+            );
         }
     }
 }

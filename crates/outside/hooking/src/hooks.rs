@@ -5,6 +5,7 @@
 use crate::calls::is_covered;
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
+use std::path::Path;
 use sunder_access::{Mapping, Mappings};
 use sunder_observe::code::ModuleCode;
 use sunder_observe::proc::{self, Folder};
@@ -64,17 +65,20 @@ impl Plan {
     /// mappings.
     fn beside(more: &[i64], others: Want) -> Result<Self> {
         let own = proc::mappings_in(Folder::Own).context("cannot read our mappings")?;
-        let mut paths: Vec<&str> = own
+        let mut paths: Vec<String> = own
             .iter()
-            .map(|mapping| mapping.path.as_str())
+            .map(|mapping| mapping.path.clone())
             .filter(|path| is_covered(path))
             .collect();
         paths.dedup();
+        if paths.is_empty() {
+            paths = installed();
+        }
         ensure!(
             !paths.is_empty(),
             "there is no C library whose kernel calls could be led through hooks"
         );
-        let modules = paths.into_iter().map(|path| module(path, more, others));
+        let modules = paths.iter().map(|path| module(path, more, others));
         let modules = modules.collect::<Result<_>>()?;
         Ok(Self { modules })
     }
@@ -95,6 +99,22 @@ impl Plan {
         let modules = modules.collect::<Option<_>>()?;
         Some(Placed { modules })
     }
+}
+
+/// Paths of this machine's C library and dynamic linker, for a Sunder that is linked statically. The
+/// linker is where all programs name it, and the C library lies beside it. Empty if they are not
+/// there, or are called otherwise, as glibc before 2.34 calls them.
+fn installed() -> Vec<String> {
+    let linker = Path::new("/lib64/ld-linux-x86-64.so.2").canonicalize();
+    let library = linker.as_ref().ok().and_then(|linker| {
+        let beside = linker.parent()?.join("libc.so.6");
+        beside.canonicalize().ok()
+    });
+    let both: Option<Vec<String>> = [library, linker.ok()]
+        .into_iter()
+        .map(|path| Some(path?.to_str()?.to_owned()).filter(|path| is_covered(path)))
+        .collect();
+    both.unwrap_or_default()
 }
 
 /// [`Plan::bytes`] for a library that faults on purpose. It must see every call that blocks
@@ -187,4 +207,25 @@ fn module(path: &str, more: &[i64], others: Want) -> Result<Module> {
             patches: plan.patches.iter().map(Patch::from).collect(),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_static_sunder_plans_for_the_libraries_that_programs_load() {
+        let own = proc::mappings_in(Folder::Own).expect("our mappings");
+        let loaded = own.iter().filter(|m| is_covered(&m.path));
+        let mut loaded: Vec<String> = loaded.map(|m| m.path.clone()).collect();
+        loaded.dedup();
+        if loaded.is_empty() {
+            println!("SKIP: this test is linked statically, or glibc is older than 2.34");
+            return;
+        }
+        let mut found = installed();
+        loaded.sort();
+        found.sort();
+        assert_eq!(found, loaded);
+    }
 }

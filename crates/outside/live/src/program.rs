@@ -9,8 +9,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The reason why no library should be preloaded into `program`, if there is one. The
-/// sanitizers' runtimes insist on being the first library, and the loader of a 32-bit program
-/// would complain on the program's standard error.
+/// sanitizers' runtimes insist on being the first library, the loader of a 32-bit program
+/// would complain on the program's standard error, and that of another C library than glibc would
+/// not find what our libraries need, and so not start the program.
 pub fn preload_hindrance(program: &OsStr) -> Option<&'static str> {
     let path = interpreter_of(&resolve(program)?);
     let mut class = [0; 5];
@@ -20,6 +21,9 @@ pub fn preload_hindrance(program: &OsStr) -> Option<&'static str> {
         return Some("it is a 32-bit program");
     }
     let facts = sunder_objects::inspect(&path)?;
+    if facts.loader.as_ref().is_some_and(|l| !l.ends_with(LOADER)) {
+        return Some("it uses another C library than glibc");
+    }
     let sanitized = |library: &String| {
         ["libasan", "libtsan", "liblsan", "libhwasan", "libclang_rt"]
             .iter()
@@ -44,6 +48,9 @@ pub fn cannot_be_loaded(program: &OsStr) -> Option<&'static str> {
         _ => None,
     }
 }
+
+/// How glibc's dynamic loader is called, wherever it is.
+const LOADER: &str = "/ld-linux-x86-64.so.2";
 
 /// `e_ident[EI_CLASS]` of 64-bit files.
 const ELFCLASS64: u8 = 2;

@@ -18,8 +18,9 @@ use std::sync::Arc;
 /// Facts in a program's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFacts {
-    /// Whether a dynamic loader runs first, which can preload a library.
-    pub dynamic: bool,
+    /// The dynamic loader that runs first, which can preload a library; `None` for a statically
+    /// linked program.
+    pub loader: Option<String>,
     /// The libraries that it names as needed.
     pub needed: Vec<String>,
     /// Whether it has a symbol table beside the dynamic one.
@@ -36,10 +37,10 @@ pub fn inspect(path: &Path) -> Option<ProgramFacts> {
     let endian = elf.endian();
     let has = |name: &str| elf.section_by_name(name).is_some_and(|s| s.size() > 0);
     Some(ProgramFacts {
-        dynamic: elf
-            .elf_program_headers()
-            .iter()
-            .any(|h| h.p_type(endian) == PT_INTERP),
+        loader: elf.elf_program_headers().iter().find_map(|h| {
+            let name = h.interpreter(endian, &bytes).ok()??;
+            Some(String::from_utf8_lossy(name).into_owned())
+        }),
         needed: needed(&elf),
         symbols: has(".symtab"),
         build_id: hex_build_id(&elf),
@@ -165,7 +166,7 @@ mod tests {
     fn a_test_program_is_dynamic_with_symbols_and_debug_information() {
         let own = std::env::current_exe().expect("known");
         let facts = inspect(&own).expect("this is an ELF file");
-        assert!(facts.dynamic && facts.symbols);
+        assert!(facts.loader.is_some() && facts.symbols);
         let open = File::open(&own).expect("there");
         assert_eq!(has_dynamic_loader(&open), Some(true));
         assert_eq!(debug_place(&own), Some(DebugPlace::Within));

@@ -110,15 +110,9 @@ fn is_program(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether the program's dynamic loader can load our library, which needs the GNU C library.
+/// Whether the program's dynamic loader can load our library.
 fn can_preload(name: &OsStr, path: &Path) -> bool {
-    const LOADER: &[u8] = b"/ld-linux-x86-64.so.2\0";
-    let mut start = vec![0; 1 << 14];
-    let read = File::open(path).and_then(|file| file.read_at(&mut start, 0));
-    let start = start.get(..read.unwrap_or(0)).unwrap_or_default();
-    start.windows(LOADER.len()).any(|w| w == LOADER)
-        && program::preload_hindrance(name).is_none()
-        && program::linkage(path) == Linkage::Dynamic
+    program::preload_hindrance(name).is_none() && program::linkage(path) == Linkage::Dynamic
 }
 
 /// Whether the program carries our runtime: it has the hooks of

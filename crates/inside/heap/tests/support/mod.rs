@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
 
 /// The library, built once for each run of the tests, in the folder in which
-/// `crates/outside/guests/build.rs` builds guests (the outer cargo has locked the usual one).
+/// `crates/outside/guests/build/main.rs` builds guests (the outer cargo has locked the usual one).
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {

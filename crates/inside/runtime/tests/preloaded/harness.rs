@@ -13,7 +13,7 @@ pub fn folder() -> &'static Path {
 }
 
 /// The library in the form that is loaded into programs. Built once for each run of the tests, in
-/// the folder in which `crates/outside/guests/build.rs` also builds it (the outer cargo has locked
+/// the folder in which `crates/outside/guests/build/main.rs` also builds it (the outer cargo has locked
 /// the usual one).
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();

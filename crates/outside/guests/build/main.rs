@@ -7,6 +7,9 @@
 //! are the same for all of them. It must not be the outer build's own folder: the nested cargo
 //! would wait forever for the lock that the outer one holds.
 
+mod c_library;
+mod carried;
+
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -66,22 +69,54 @@ const GUESTS: &[Guest] = &[
     },
 ];
 
+/// What guests are built for, whatever the program itself is linked with: most targets use glibc.
+const MACHINE: &str = "x86_64-unknown-linux-gnu";
+
 const TRACER: &str = "libsunder_tracer.a";
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let workspace = here
-        .ancestors()
-        .nth(3)
-        .expect("it lies in crates/outside/guests");
+    // Documentation is made without a network, and nobody runs what is built for it.
+    if env::var_os("DOCS_RS").is_some() {
+        let libraries = GUESTS
+            .iter()
+            .map(|guest| guest.file)
+            .filter(|f| *f != TRACER);
+        for file in libraries.chain(["sunder_tracer.o", "libsunder_injected.so"]) {
+            fs::write(out.join(file), []).expect("cargo's folder can be written");
+        }
+        return;
+    }
+    let carried = carried::unpack(&here, &out);
+    let workspace = match &carried {
+        Some(unpacked) => unpacked.as_path(),
+        None => here
+            .ancestors()
+            .nth(3)
+            .expect("it lies in crates/outside/guests"),
+    };
     let target = shared(&out).join("guests");
+    for file in [
+        "main.rs",
+        "carried.rs",
+        "c_library.rs",
+        "glibc.txt",
+        "missing.c",
+    ] {
+        println!("cargo::rerun-if-changed=build/{file}");
+    }
     let missing: Vec<&Guest> = GUESTS
         .iter()
         .filter(|guest| ready(guest.variable).is_none())
         .collect();
     if !missing.is_empty() {
-        let mut cargo = nested(workspace, &target, PROFILE);
+        let stand_ins = target.join("c-library");
+        c_library::make(&stand_ins);
+        let stand_ins = format!("-Lnative={}", stand_ins.display());
+        // What is in none of them must not be used: the loader would refuse the library.
+        let flags = [stand_ins.as_str(), "-Clink-arg=-Wl,-z,defs"];
+        let mut cargo = nested(workspace, &target, PROFILE, &flags);
         take_zstandard(&mut cargo, &target);
         for guest in missing {
             cargo.args(["-p", guest.package]);
@@ -90,7 +125,7 @@ fn main() {
     }
     for guest in GUESTS {
         let library = ready(guest.variable).unwrap_or_else(|| {
-            let library = target.join(PROFILE).join(guest.file);
+            let library = target.join(MACHINE).join(PROFILE).join(guest.file);
             rerun_with_sources(workspace, &library);
             library
         });
@@ -104,9 +139,8 @@ fn main() {
     }
 
     let injected = ready("SUNDER_INJECTED_LIBRARY").unwrap_or_else(|| {
-        let machine = env::var("TARGET").expect("cargo sets TARGET");
-        run(&mut injected(workspace, &target, &machine));
-        let library = target.join(machine).join("injected/libsunder_remap.so");
+        run(&mut injected(workspace, &target));
+        let library = target.join(MACHINE).join("injected/libsunder_remap.so");
         rerun_with_sources(workspace, &library);
         library
     });
@@ -154,7 +188,8 @@ fn ready(variable: &str) -> Option<PathBuf> {
 
 /// Makes cargo run this script again if a source file of `library` changes, and only then:
 /// after each run the whole program is compiled again. The sources are those that cargo lists
-/// beside the library, and the manifests of their crates.
+/// beside the library, and the manifests of their crates; not those that a package carries,
+/// which never change, and whose copies are as new as the last run.
 fn rerun_with_sources(workspace: &Path, library: &Path) {
     let list = library.with_extension("d");
     let text = fs::read_to_string(&list)
@@ -168,7 +203,8 @@ fn rerun_with_sources(workspace: &Path, library: &Path) {
         changed.extend(manifests.into_iter().find(|manifest| manifest.exists()));
         changed.insert(source);
     }
-    for file in changed {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    for file in changed.iter().filter(|file| !file.starts_with(&out)) {
         println!("cargo::rerun-if-changed={}", file.display());
     }
 }
@@ -211,24 +247,23 @@ fn run(command: &mut Command) {
 /// The build of the library that is written into the memory of a running program, where each
 /// page counts: without the standard library, and without unwind tables, as no unwinder could
 /// find them there.
-fn injected(workspace: &Path, target: &Path, machine: &str) -> Command {
-    let mut cargo = nested(workspace, target, "injected");
-    cargo
-        .args(["-p", "sunder-remap", "--no-default-features"])
-        // With a target named, the flags do not apply to build scripts, which need to unwind.
-        .args(["--target", machine])
-        .env("RUSTFLAGS", "-C force-unwind-tables=no");
+fn injected(workspace: &Path, target: &Path) -> Command {
+    let mut cargo = nested(workspace, target, "injected", &["-Cforce-unwind-tables=no"]);
+    cargo.args(["-p", "sunder-remap", "--no-default-features"]);
     cargo
 }
 
-/// A nested build with a profile of the workspace.
-fn nested(workspace: &Path, target: &Path, profile: &str) -> Command {
+/// A nested build with a profile of the workspace and further flags for the compiler.
+fn nested(workspace: &Path, target: &Path, profile: &str, flags: &[&str]) -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"));
     cargo
         .args(["build", "--profile", profile, "--manifest-path"])
         .arg(workspace.join("Cargo.toml"))
         .arg("--target-dir")
-        .arg(target);
+        .arg(target)
+        // With a target named, the flags do not apply to build scripts, which run here, with this
+        // machine's C library and unwinder.
+        .args(["--target", MACHINE]);
     // Flags that are meant for the outer build (sanitizers, coverage, clippy's wrapper) must
     // not apply to code that is loaded into other programs.
     for inherited in [
@@ -241,5 +276,13 @@ fn nested(workspace: &Path, target: &Path, profile: &str) -> Command {
     ] {
         cargo.env_remove(inherited);
     }
+    // The same libraries come from every folder.
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(env::home_dir()?.join(".cargo")));
+    let home = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display()));
+    let here = format!("--remap-path-prefix={}=/sunder", workspace.display());
+    let remapped = home.iter().chain([&here]).map(String::as_str);
+    let all: Vec<&str> = flags.iter().copied().chain(remapped).collect();
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", all.join("\u{1f}"));
     cargo
 }
