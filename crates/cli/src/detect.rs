@@ -4,7 +4,8 @@ use crate::args::Detect;
 use crate::confined;
 use crate::output::{Output, complain};
 use crate::status;
-use anyhow::{Result, bail};
+use crate::usage::wrong;
+use anyhow::Result;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use sunder_gain::{Effort, Experiment};
@@ -17,9 +18,10 @@ use sunder_observe::ObserveError;
 /// If Sunder itself failed before the program could run.
 pub fn run(options: &Detect) -> Result<u8> {
     if options.measure && options.observer == ObserverChoice::Isolate {
-        bail!(
-            "--measure needs threads as they are, and --observer isolate makes processes of them"
-        );
+        return Err(wrong(
+            "--measure needs threads as they are, and --observer isolate makes processes of them: leave one of \
+             the two away",
+        ));
     }
     let isolates = options.observer == ObserverChoice::Isolate;
     let effort = match (options.measure, options.no_measure || isolates) {
@@ -94,9 +96,6 @@ pub fn start_failure(error: &anyhow::Error) -> u8 {
 fn not_found(program: &str) -> String {
     if std::path::Path::new(program).is_file() {
         return "the interpreter that it asks for was not found".to_owned();
-    }
-    if program.starts_with('-') {
-        return "it was not found, and is no option either (see --help)".to_owned();
     }
     "it was not found".to_owned()
 }

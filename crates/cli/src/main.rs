@@ -18,21 +18,25 @@ mod replays;
 mod saved;
 mod status;
 mod trace;
+mod usage;
 mod writer;
 
 use anyhow::{Context, Result};
-use args::{Cli, Command};
-use clap::{CommandFactory, Parser};
+use args::Command;
 use std::path::Path;
 use std::process::ExitCode;
 use sunder_record::Language;
 
 fn main() -> ExitCode {
     sunder_live::outlive_limits();
-    let cli = Cli::parse();
+    let cli = args::parse();
     let status = run(&cli.command).unwrap_or_else(|error| {
         output::complain(&error);
-        status::FAILED
+        if error.is::<usage::WrongUsage>() {
+            status::USAGE
+        } else {
+            status::FAILED
+        }
     });
     ExitCode::from(status)
 }
@@ -70,7 +74,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Cargo { arguments } => trace::cargo(arguments),
         Command::Completions { shell } => {
             let mut text = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "sunder", &mut text);
+            clap_complete::generate(*shell, &mut args::command(), "sunder", &mut text);
             destination::print(&String::from_utf8_lossy(&text))?;
             Ok(0)
         }
@@ -82,12 +86,12 @@ fn man(directory: Option<&Path>) -> Result<u8> {
     match directory {
         Some(directory) => {
             std::fs::create_dir_all(directory)
-                .and_then(|()| clap_mangen::generate_to(Cli::command(), directory))
+                .and_then(|()| clap_mangen::generate_to(args::command(), directory))
                 .with_context(|| format!("cannot write to {}", directory.display()))?;
         }
         None => {
             let mut text = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut text)?;
+            clap_mangen::Man::new(args::command()).render(&mut text)?;
             destination::print(&String::from_utf8_lossy(&text))?;
         }
     }

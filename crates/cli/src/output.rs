@@ -4,7 +4,8 @@
 use crate::args::{FailOn, Format, ReportOptions};
 use crate::destination::{Destination, keep_writable, print};
 use crate::status;
-use anyhow::{Context, Result, bail};
+use crate::usage::wrong;
+use anyhow::{Context, Result};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use sunder_findings::{Answer, Findings, Shown};
@@ -35,14 +36,21 @@ impl Output {
             formats = options.output.iter().map(|p| format_of(p)).collect();
         }
         if options.output.len() > formats.len() {
-            bail!("there are more -o than --format; give each file its format");
+            let file = &options.output[formats.len()];
+            return Err(wrong(format!(
+                "-o {} has no --format of its own: give each -o its --format, or none at all, and the names' \
+                 endings decide",
+                file.display()
+            )));
         }
         let files = options.output.iter().map(|path| Destination::new(path));
         let files = files.collect::<Result<Vec<_>>>()?;
         let files: Vec<_> = formats.iter().copied().zip(files).collect();
         let rest = &formats[files.len()..];
         if rest.len() > 1 {
-            bail!("only one --format can go to the terminal; give the others a file with -o");
+            return Err(wrong(
+                "only one --format can go to the terminal: give each other --format a file with -o FILE",
+            ));
         }
         let terminal = match rest.first() {
             Some(format) => Some(*format),
@@ -252,7 +260,7 @@ mod tests {
         let all = ["sunder", "detect"].iter().chain(arguments);
         let cli = Cli::try_parse_from(all.chain(&["--", "true"]))?;
         let Command::Detect(detect) = cli.command else {
-            bail!("not detect")
+            anyhow::bail!("not detect")
         };
         Output::new(&detect.tell, false)
     }

@@ -24,6 +24,7 @@ pub mod program;
 mod quiet;
 mod remedy;
 mod signals;
+mod sought;
 mod timer;
 mod watching;
 
@@ -38,4 +39,5 @@ pub use notices::{LEFT_ALONE, NoNotices, Notices, counted};
 pub use observer::{Attention, LiveObserver};
 pub use remedy::{LiveRemedy, Loaded, NoRemedy};
 pub use signals::{Signals, outlive_limits};
+pub use sought::{Running, Sought, processes};
 pub use watching::Live;

@@ -3,7 +3,9 @@
 //! whatever changes a program. Reads only; everything that it returns may be out of
 //! date by the time it is looked at, since the process runs on.
 
+mod all;
 mod anonymous;
+mod cgroup;
 mod cmdline;
 mod comm;
 mod exe;
@@ -22,7 +24,9 @@ mod syscall;
 mod task;
 mod timers;
 
+pub use all::processes;
 pub use anonymous::{AnonymousShared, is_anonymous_shared};
+pub use cgroup::control_groups;
 pub use cmdline::command_line;
 pub use comm::thread_name;
 pub use exe::executable;
