@@ -17,6 +17,7 @@ mod remedies;
 mod replays;
 mod saved;
 mod status;
+mod terminal;
 mod trace;
 mod usage;
 mod writer;

@@ -4,9 +4,10 @@
 use crate::args::{FailOn, Format, ReportOptions};
 use crate::destination::{Destination, keep_writable, print};
 use crate::status;
+use crate::terminal;
 use crate::usage::wrong;
 use anyhow::{Context, Result};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use sunder_findings::{Answer, Findings, Shown};
 use sunder_live::Notices;
@@ -122,26 +123,18 @@ impl Output {
     }
 
     fn write_file(&self, format: Format, file: &Destination, findings: &Findings) -> Result<()> {
-        let text = self.render(format, findings, false, 100)?;
+        let text = self.render(format, findings, false, terminal::FILE_WIDTH)?;
         file.write(&text)
     }
 
     fn write_terminal(&self, format: Format, findings: &Findings) -> Result<()> {
-        let (terminal, choice) = if self.stdout {
-            let out = std::io::stdout();
-            (
-                out.is_terminal(),
-                anstream::AutoStream::choice(&std::io::stdout()),
-            )
+        let (out, err) = (std::io::stdout(), std::io::stderr());
+        let (width, choice) = if self.stdout {
+            (terminal::width(&out), anstream::AutoStream::choice(&out))
         } else {
-            let err = std::io::stderr();
-            (
-                err.is_terminal(),
-                anstream::AutoStream::choice(&std::io::stderr()),
-            )
+            (terminal::width(&err), anstream::AutoStream::choice(&err))
         };
         let color = choice != anstream::ColorChoice::Never;
-        let width = if terminal { terminal_width() } else { 100 };
         let text = self.render(format, findings, color, width)?;
         if self.stdout {
             return print(&text);
@@ -163,6 +156,7 @@ impl Output {
                 findings,
                 &TextOptions {
                     color,
+                    ascii: terminal::is_ascii(),
                     width,
                     all: self.options.all,
                     words: self.options.words,
@@ -209,7 +203,11 @@ pub fn complain(error: &anyhow::Error) {
 
 /// As [`complain`], for one sentence, which may contain names from the program.
 pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "sunder: {}", Shown(text));
+    let mut text = Shown(text).to_string();
+    if terminal::is_ascii() {
+        text = sunder_report::in_ascii(&text);
+    }
+    let _ = writeln!(std::io::stderr(), "sunder: {text}");
 }
 
 /// Prints each notice of the crates as a line on standard error.
@@ -228,13 +226,6 @@ impl Notices for Standard {
 pub fn pretty(findings: &Findings) -> Result<String> {
     let text = serde_json::to_string_pretty(findings).context("cannot show the result")?;
     Ok(text + "\n")
-}
-
-/// The width of reports on a terminal, in columns.
-pub fn terminal_width() -> usize {
-    terminal_size::terminal_size_of(std::io::stderr())
-        .or_else(terminal_size::terminal_size)
-        .map_or(100, |(width, _)| usize::from(width.0).clamp(60, 140))
 }
 
 /// The format that a file's name ends with; JSON for an unknown ending.

@@ -2,10 +2,11 @@
 
 use crate::args::{Diff, FailOn, Import, Report, ReportOptions};
 use crate::confined;
-use crate::output::{Output, terminal_width};
+use crate::output::Output;
 use crate::status;
+use crate::terminal;
 use anyhow::{Context, Result};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use sunder_findings as findings;
 use sunder_findings::{Answer, Findings};
@@ -39,14 +40,10 @@ pub fn diff(options: &Diff) -> Result<u8> {
         serde_json::to_string_pretty(&comparison)? + "\n"
     } else {
         let color = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;
-        let width = if out.is_terminal() {
-            terminal_width()
-        } else {
-            100
-        };
         let options = TextOptions {
             color,
-            width,
+            ascii: terminal::is_ascii(),
+            width: terminal::width(&out),
             all: options.all,
             ..TextOptions::default()
         };

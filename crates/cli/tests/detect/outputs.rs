@@ -378,3 +378,43 @@ fn the_help_names_every_option_that_is_promised() {
         assert!(help.contains(status), "{status}: {help}");
     }
 }
+
+#[test]
+fn where_the_locale_is_not_utf_8_text_is_ascii() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = save(folder.path(), "a.json", &examples::report());
+    let shown = |variables: &[(&str, &str)]| {
+        let mut command = sunder();
+        command
+            .env_remove("LC_ALL")
+            .env_remove("LC_CTYPE")
+            .env_remove("LANG");
+        command.envs(variables.iter().copied());
+        command.arg("report").arg(&file);
+        said(&mut command, 0)
+    };
+    assert!(shown(&[("LC_ALL", "C")]).is_ascii());
+    assert!(shown(&[]).is_ascii());
+    assert!(shown(&[("LC_ALL", "C"), ("LANG", "C.UTF-8")]).is_ascii());
+    let whole = shown(&[("LANG", "C.UTF-8")]);
+    assert!(!whole.is_ascii());
+    assert_eq!(shown(&[("LC_CTYPE", "de_DE.utf8")]), whole);
+}
+
+#[test]
+fn a_pipe_is_as_wide_as_columns_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = save(folder.path(), "a.json", &examples::report());
+    let widest = |columns: Option<&str>| {
+        let mut command = sunder();
+        command.env_remove("COLUMNS");
+        columns.map(|columns| command.env("COLUMNS", columns));
+        command.arg("report").arg(&file);
+        let text = said(&mut command, 0);
+        text.lines().map(|line| line.chars().count()).max()
+    };
+    assert_eq!(widest(Some("60")), Some(60));
+    assert_eq!(widest(Some("80")), Some(80));
+    assert_eq!(widest(None), Some(100));
+    assert_eq!(widest(Some("nonsense")), Some(100));
+}

@@ -35,6 +35,7 @@ fn standard_output_is_untouched_and_the_report_is_on_standard_error() {
 fn the_environment_is_the_same_in_the_same_order() {
     let native = std::process::Command::new("env")
         .env("NO_COLOR", "1")
+        .env("LC_ALL", "C.UTF-8")
         .output()
         .expect("env runs");
     detect(&["env"])

@@ -11,6 +11,7 @@ mod on_pages;
 mod sarif;
 mod text;
 
+pub use clean::in_ascii;
 pub use html::html;
 pub use sarif::{sarif, sarif_with_root};
 pub use text::{TextOptions, comparison_text, text};

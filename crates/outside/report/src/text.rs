@@ -7,6 +7,7 @@ mod finding;
 mod options;
 mod page;
 mod picture;
+mod summary;
 
 pub use comparison::comparison_text;
 pub use options::TextOptions;
@@ -35,6 +36,10 @@ pub fn text(findings: &Findings, options: &TextOptions) -> String {
             Standing::Latent => false,
         })
         .collect();
+    let significant = shown
+        .iter()
+        .filter(|f| f.standing(threshold) == Standing::Significant);
+    summary::summary(&mut page, &significant.copied().collect::<Vec<_>>());
     let full = if options.all { shown.len() } else { FULL };
     for (i, one) in shown.iter().enumerate() {
         if i < full {

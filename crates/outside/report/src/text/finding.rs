@@ -1,4 +1,4 @@
-//! One finding in the text report: heading, picture, code, allocation and advice.
+//! One finding in the text report: heading and advice first, then picture, code and allocation.
 
 use super::options::TextOptions;
 use super::page::{Page, Paint};
@@ -38,6 +38,7 @@ pub(super) fn full(page: &mut Page, all: &Findings, finding: &Finding, options: 
     if let Some(elsewhere) = describe::predicted(finding) {
         page.paragraph("   ", "   ", Paint::Plain, &elsewhere);
     }
+    advice(page, &finding.advice, usize::MAX);
     match finding.on_pages {
         Some(_) => page_tables(page, finding, options),
         None => pictures(page, all, finding, options),
@@ -48,7 +49,6 @@ pub(super) fn full(page: &mut Page, all: &Findings, finding: &Finding, options: 
     if let Some(other) = other.filter(|o| o.allocation != finding.object.allocation) {
         allocation(page, "neighbour allocated", other, options);
     }
-    advice(page, &finding.advice, usize::MAX);
 }
 
 /// Writes the heading and the first advice.
@@ -216,7 +216,9 @@ fn legend(page: &mut Page) {
         (Paint::Write, "W"),
         (Paint::Dim, " written   "),
         (Paint::Atomic, "A"),
-        (Paint::Dim, " written atomically   · untouched"),
+        (Paint::Dim, " written atomically   "),
+        // A piece of its own, so that it is the sign of the picture in ASCII, too.
+        (Paint::Dim, "· untouched"),
     ]);
 }
 
