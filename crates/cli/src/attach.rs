@@ -5,6 +5,7 @@ use crate::args::{Attach, Target};
 use crate::confined;
 use crate::destination::Destination;
 use crate::output::{self, Output, complain, note};
+use crate::progress::{Observing, Until};
 use crate::status;
 use crate::usage::wrong;
 use anyhow::{Result, bail};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_confine::Work;
 use sunder_gain::{Effort, Experiment};
-use sunder_live::{Ending, LiveRemedy, Look, is_program, processes};
+use sunder_live::{Ending, LiveRemedy, Look, Signals, is_program, processes};
 use sunder_repair::attach as repair;
 
 /// How long a process is observed by default.
@@ -39,6 +40,8 @@ pub fn run(options: &Attach) -> Result<u8> {
     } else {
         confined::beside(process, Work::Observe);
     }
+    // Before Ctrl-Z stops us, the line of the progress is taken away.
+    let _stops = Signals::hold_stops();
     let mut look = Look::begin(
         process,
         &(&options.observe).into(),
@@ -46,6 +49,8 @@ pub fn run(options: &Attach) -> Result<u8> {
         Ending::BySignals,
     )?;
     let duration = options.duration.unwrap_or(USUAL);
+    let progress = Observing::begin(options.tell.quiet, Until::Over(duration));
+    look.live.show = progress.show();
     look.go_on(Some(duration), &mut |live| {
         if let Some(experiment) = &mut experiment {
             experiment.step(live);
@@ -56,6 +61,7 @@ pub fn run(options: &Attach) -> Result<u8> {
         experiment.ended(&mut look.live);
     }
     let mut findings = look.finish();
+    progress.end();
     if let Some(experiment) = &experiment {
         experiment.complete(&mut findings);
     }
@@ -82,6 +88,8 @@ fn run_repair(options: &Attach) -> Result<u8> {
     report.as_mut().map_or(Ok(()), Destination::hold)?;
     repair::remember_own_confinement()?;
     confined::beside(process, Work::Repair);
+    let awaited = options.duration.map_or(Until::Interrupted, Until::Over);
+    let progress = Observing::begin(options.tell.quiet, awaited);
     let done = repair::run(&repair::Options {
         process,
         duration: options.duration,
@@ -89,7 +97,9 @@ fn run_repair(options: &Attach) -> Result<u8> {
         chaos: options.chaos,
         observe: (&options.observe).into(),
         threshold: options.tell.threshold,
+        show: progress.show(),
     })?;
+    progress.end();
     if lines {
         done.lines.iter().for_each(|line| note(line));
     }

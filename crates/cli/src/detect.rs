@@ -3,6 +3,7 @@
 use crate::args::Detect;
 use crate::confined;
 use crate::output::{Output, complain};
+use crate::progress::{Observing, Until};
 use crate::status;
 use crate::usage::wrong;
 use anyhow::Result;
@@ -31,6 +32,7 @@ pub fn run(options: &Detect) -> Result<u8> {
     };
     let mut output = Output::new(&options.tell, false)?;
     output.keep_writable()?;
+    let progress = Observing::begin(options.tell.quiet, Until::ProgramEnds);
     let what = Observation {
         program: options.program.clone(),
         observer: options.observer,
@@ -42,12 +44,14 @@ pub fn run(options: &Detect) -> Result<u8> {
         } else {
             confined::beside_our_own
         }),
+        show: progress.show(),
     };
     let program = match effort {
         _ if isolates => sunder_protect::observer::observe(&what, options.sampled),
         Some(effort) => sunder_live::observe_with(&what, &mut Experiment::of_command(effort)),
         None => sunder_live::observe(&what),
     };
+    progress.end();
     let (findings, exit) = match program {
         Ok(done) => done,
         Err(error) => return Ok(start_failure(&error)),

@@ -55,7 +55,7 @@ fn run_recorded(options: &Trace) -> Result<u8> {
     let line = if options.quiet {
         None
     } else {
-        OfRecording::new()
+        OfRecording::begin()
     };
     let mut show;
     let progress: Option<&mut dyn FnMut(&Progress)> = match &line {
