@@ -80,6 +80,8 @@ pub enum Command {
     Repair(Repair),
     /// Say what can be observed on this machine, and how to get more
     Doctor(Doctor),
+    /// Say what a word of a report means, or a limit of a run
+    Explain(Explain),
     /// Build and run a small program with false sharing, and its fix
     Demo(Demo),
     /// Record every memory access of a program, or look at a recording
@@ -284,6 +286,17 @@ pub struct Diff {
 pub struct Doctor {
     /// A program whose symbols and debug information to look at
     pub program: Option<PathBuf>,
+}
+
+/// `sunder explain`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder explain                   the topics
+  sunder explain false-sharing
+  sunder explain seldom-at-once    why a run could not tell")]
+pub struct Explain {
+    /// The topic; without it, all are listed
+    pub topic: Option<String>,
 }
 
 /// `sunder demo`.

@@ -10,6 +10,7 @@ mod demo;
 mod destination;
 mod detect;
 mod doctor;
+mod explain;
 mod output;
 mod patch;
 mod progress;
@@ -69,6 +70,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::WhatIf(options) => replays::what_if(options),
         Command::Doctor(options) => doctor::run(options),
         Command::Demo(options) => demo::run(options),
+        Command::Explain(options) => explain::run(options),
         Command::Trace(options) => trace::run(options),
         Command::Cc { arguments } => trace::compile(Language::C, arguments),
         Command::Cpp { arguments } => trace::compile(Language::Cpp, arguments),

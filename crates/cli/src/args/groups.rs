@@ -10,7 +10,7 @@ use std::fmt::Write;
 const GROUPS: [(&str, &[&str]); 6] = [
     ("First steps", &["demo", "detect", "doctor"]),
     ("Find", &["attach", "import"]),
-    ("Read", &["report", "diff"]),
+    ("Read", &["report", "diff", "explain"]),
     ("Fix", &["patch", "cure", "protect", "repair", "run"]),
     (
         "Study",

@@ -24,6 +24,7 @@ mod sharing;
 mod shown;
 mod simulation;
 mod subject;
+mod topic;
 mod verdict;
 
 pub use comparison::{Change, Comparison, Measure, NOISE_FACTOR, NOISE_PERCENT, compare};
@@ -45,4 +46,5 @@ pub use shown::Shown;
 pub use simulation::*;
 pub use subject::{file_name, normalized_field};
 pub use sunder_access::{Address, CodeAddress, LinkAddress};
+pub use topic::topics;
 pub use verdict::{Answer, FEW_SAMPLES, Reason, Verdict};

@@ -3,6 +3,7 @@
 //! escape sequences unless colour was requested.
 
 mod comparison;
+mod explanation;
 mod finding;
 mod options;
 mod page;
@@ -10,11 +11,12 @@ mod picture;
 mod summary;
 
 pub use comparison::comparison_text;
+pub use explanation::explanation;
 pub use options::TextOptions;
 
 use crate::describe::{self, Counts};
 use page::{Page, Paint};
-use sunder_findings::{Answer, Findings, Standing};
+use sunder_findings::{Answer, Findings, Limit, Standing};
 
 /// The most findings that are shown in full; the others get a heading each. With that many, a
 /// user fixes the first ones and runs again.
@@ -150,6 +152,32 @@ fn latent(page: &mut Page, all: &Findings, counts: Counts, options: &TextOptions
     }
 }
 
+/// The topics of what is shown, each once.
+fn topics(all: &Findings, threshold: f64, options: &TextOptions) -> Vec<&'static str> {
+    let mut topics: Vec<&'static str> = Vec::new();
+    let mut add = |topic| {
+        if !topics.contains(&topic) {
+            topics.push(topic);
+        }
+    };
+    for finding in &all.findings {
+        if options.all || finding.latent || finding.standing(threshold) == Standing::Significant {
+            add(finding.topic());
+            if !finding.latent {
+                add(if finding.gain_percent.is_some() {
+                    "gain"
+                } else {
+                    "cost"
+                });
+            }
+        }
+    }
+    let reasons = all.answer(threshold).reasons;
+    reasons.iter().for_each(|reason| add(reason.topic()));
+    all.limits.iter().filter_map(Limit::topic).for_each(add);
+    topics
+}
+
 fn foot(page: &mut Page, all: &Findings, threshold: f64, counts: Counts, options: &TextOptions) {
     if let (Some(hidden), false) = (describe::hidden(counts, threshold), options.all) {
         page.blank();
@@ -161,5 +189,16 @@ fn foot(page: &mut Page, all: &Findings, threshold: f64, counts: Counts, options
         for limit in &all.limits {
             page.paragraph("  - ", "    ", Paint::Plain, &limit.to_string());
         }
+    }
+    let topics = topics(all, threshold, options);
+    if !topics.is_empty() {
+        page.blank();
+        let topics = topics.join(", ");
+        page.paragraph(
+            "",
+            "",
+            Paint::Dim,
+            &format!("`sunder explain` knows more of: {topics}."),
+        );
     }
 }
