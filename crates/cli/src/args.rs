@@ -56,6 +56,8 @@ pub enum Command {
     Detect(Detect),
     /// Look at a running process, or take its falsely shared data apart
     Attach(Attach),
+    /// Watch what threads share while a program runs, in the terminal
+    Top(Top),
     /// Analyse a perf.data file
     Import(Import),
     /// Render a saved result again
@@ -223,6 +225,33 @@ pub struct Attach {
     /// How to report.
     #[command(flatten)]
     pub tell: ReportOptions,
+}
+
+/// `sunder top`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder top -- ./server --threads 8
+  sunder top --name redis-server
+
+The program's output is kept while the view is there, and shown after it; its input is
+empty. q leaves the view, and the program goes on; Ctrl-C is passed on to a program that
+was started here. At the end comes the report, as by sunder detect.
+
+A repair can't be begun from the view: leave it, and run sunder attach --pid NUMBER
+--repair, which puts everything back at Ctrl-C.")]
+pub struct Top {
+    /// Which process.
+    #[command(flatten)]
+    pub target: Target,
+    /// How to observe.
+    #[command(flatten)]
+    pub observe: ObserveOptions,
+    /// No report at the end
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
 }
 
 /// `sunder import`.

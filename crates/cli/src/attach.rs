@@ -129,6 +129,11 @@ pub fn process(target: &Target) -> Result<ProcessId> {
     if let Some(number) = target.pid {
         return Ok(ProcessId(number));
     }
+    if target.is_empty() {
+        return Err(wrong(
+            "say which process: --pid NUMBER, --name NAME, --container ID or --unit NAME",
+        ));
+    }
     let found = processes(&target.into())?;
     match found.as_slice() {
         [one] => Ok(one.process),

@@ -19,6 +19,7 @@ mod replays;
 mod saved;
 mod status;
 mod terminal;
+mod top;
 mod trace;
 mod usage;
 mod writer;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<u8> {
     if let Command::Detect(_)
     | Command::Attach(_)
+    | Command::Top(_)
     | Command::Run(_)
     | Command::Protect(_)
     | Command::Repair(_)
@@ -57,6 +59,7 @@ fn run(command: &Command) -> Result<u8> {
     match command {
         Command::Detect(options) => detect::run(options),
         Command::Attach(options) => attach::run(options),
+        Command::Top(options) => top::run(options),
         Command::Import(options) => saved::import(options),
         Command::Report(options) => saved::report(options),
         Command::Diff(options) => saved::diff(options),

@@ -2,7 +2,8 @@
 //! whatever writes text for people.
 
 use std::ffi::OsString;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, RawFd};
+use std::sync::OnceLock;
 
 /// The width of reports in files, whatever shows them.
 pub const FILE_WIDTH: usize = 100;
@@ -38,6 +39,16 @@ fn is_utf8(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     let locale = locale.unwrap_or_default().to_string_lossy().to_lowercase();
     let charset = locale.split(['.', '@']).nth(1);
     matches!(charset, Some("utf-8" | "utf8"))
+}
+
+/// Whether this process is in the foreground of `terminal`: others must not write to it. The first call must
+/// come before rights are given up: asking for the own process group is one of them.
+pub fn is_in_foreground(terminal: RawFd) -> bool {
+    static OWN: OnceLock<libc::pid_t> = OnceLock::new();
+    // SAFETY: takes nothing and cannot fail.
+    let own = *OWN.get_or_init(|| unsafe { libc::getpgrp() });
+    // SAFETY: takes a number; -1 where it is no terminal.
+    own > 0 && unsafe { libc::tcgetpgrp(terminal) } == own
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use sunder_live::Sought;
 
 /// Which process.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
 pub struct Target {
     /// The process of this number
     #[arg(long, short, conflicts_with_all = ["name", "container", "unit"])]
@@ -20,6 +19,13 @@ pub struct Target {
     /// The process of this systemd unit
     #[arg(long, value_name = "NAME")]
     pub unit: Option<String>,
+}
+
+impl Target {
+    /// Whether nothing is said.
+    pub const fn is_empty(&self) -> bool {
+        self.pid.is_none() && self.name.is_none() && self.container.is_none() && self.unit.is_none()
+    }
 }
 
 impl Display for Target {

@@ -47,6 +47,10 @@ impl Line {
         if !std::io::stderr().is_terminal() || kind.is_empty() || kind == "dumb" {
             return None;
         }
+        // Asked now, as long as this process may.
+        if !is_ours() {
+            return None;
+        }
         sunder_live::before_leaving(clear_at_once);
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -160,10 +164,9 @@ fn size() -> Option<(u16, u16)> {
     Some((columns.0, rows.0))
 }
 
-/// Whether this process is in the terminal's foreground: others must not write to it.
+/// Whether this process is in the terminal's foreground.
 fn is_ours() -> bool {
-    // SAFETY: both take numbers only.
-    unsafe { libc::tcgetpgrp(libc::STDERR_FILENO) == libc::getpgrp() }
+    terminal::is_in_foreground(libc::STDERR_FILENO)
 }
 
 /// Whether the terminal works by lines. A program that shows a screen of its own has changed that.

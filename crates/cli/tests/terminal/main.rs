@@ -5,3 +5,4 @@ mod support;
 
 mod progress;
 mod screen;
+mod top;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How long a screen is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The terminal. Its server ends with the value.
 pub struct Screen {
@@ -75,13 +75,21 @@ impl Screen {
 
     /// Waits until it shows what is `wanted`, and returns it.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+        self.shows(what, wanted)
+            .unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// As [`Self::wait_for`], for what may not come.
+    pub fn shows(&self, what: &str, wanted: impl Fn(&str) -> bool) -> Result<String, String> {
         let begun = Instant::now();
         loop {
             let text = self.text();
             if wanted(&text) {
-                return text;
+                return Ok(text);
             }
-            assert!(begun.elapsed() < PATIENCE, "no {what}:\n{text}");
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("no {what}:\n{text}"));
+            }
             std::thread::sleep(Duration::from_millis(50));
         }
     }

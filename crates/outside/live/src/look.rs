@@ -189,6 +189,11 @@ impl Look {
         Ok(())
     }
 
+    /// Whether the process has ended, or a signal has ended the observation.
+    pub fn is_over(&self) -> bool {
+        self.over || INTERRUPTED.load(Ordering::Relaxed)
+    }
+
     /// Ends the observation and makes its result. Call it when nothing in the process has to be
     /// put back any more: from here on, a signal may end this process.
     pub fn finish(mut self) -> Findings {

@@ -16,7 +16,7 @@ pub use options::TextOptions;
 
 use crate::describe::{self, Counts};
 use page::{Page, Paint};
-use sunder_findings::{Answer, Findings, Limit, Standing};
+use sunder_findings::{Answer, Finding, Findings, Limit, Standing};
 
 /// The most findings that are shown in full; the others get a heading each. With that many, a
 /// user fixes the first ones and runs again.
@@ -52,6 +52,21 @@ pub fn text(findings: &Findings, options: &TextOptions) -> String {
     }
     latent(&mut page, findings, counts, options);
     foot(&mut page, findings, threshold, counts, options);
+    page.finish()
+}
+
+/// Everything about one finding of `findings`, for a terminal.
+pub fn one_finding(findings: &Findings, one: &Finding, options: &TextOptions) -> String {
+    let mut page = Page::new(options);
+    finding::full(&mut page, findings, one, options);
+    page.finish()
+}
+
+/// The picture of the line of a finding with most interleavings, for a terminal. Empty if no line is
+/// known.
+pub fn line_picture(findings: &Findings, one: &Finding, options: &TextOptions) -> String {
+    let mut page = Page::new(options);
+    finding::picture_of_hottest(&mut page, findings, one);
     page.finish()
 }
 

@@ -137,6 +137,17 @@ fn pictures(page: &mut Page, all: &Findings, finding: &Finding, options: &TextOp
     }
 }
 
+/// Draws the line with most interleavings.
+pub(super) fn picture_of_hottest(page: &mut Page, all: &Findings, finding: &Finding) {
+    let extent = Extent {
+        line_size: describe::drawn_line_size(all, finding),
+        rows: THREADS,
+    };
+    for (_, line) in hottest(&finding.lines, 1) {
+        picture::draw(page, line, &finding.object, &extent);
+    }
+}
+
 /// Writes what lies on the pages with the highest cost.
 fn page_tables(page: &mut Page, finding: &Finding, options: &TextOptions) {
     let more = options.all || options.words;
