@@ -289,14 +289,21 @@ pub struct Report {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   sunder diff main.json branch.json
-  sunder diff main.json branch.json --fail-on false-sharing")]
+  sunder diff main.json branch.json --fail-on false-sharing
+  sunder diff main.json branch.json --format markdown | gh pr comment --body-file -
+
+Exit status: 0, also where something changed; 2 wrong usage; 122 and 123 see --fail-on;
+125 a file that is no result.")]
 pub struct Diff {
     /// The result to compare with
     pub old: PathBuf,
     /// The new result
     pub new: PathBuf,
-    /// Print the comparison as JSON
-    #[arg(long)]
+    /// Print it as text, for a pull request, or for tools
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    pub format: DiffFormat,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
     pub json: bool,
     /// Also show what did not change
     #[arg(long)]
@@ -315,6 +322,17 @@ pub struct Diff {
 pub struct Doctor {
     /// A program whose symbols and debug information to look at
     pub program: Option<PathBuf>,
+}
+
+/// How `sunder diff` prints a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum DiffFormat {
+    /// For a terminal
+    Text,
+    /// For a comment on a pull request
+    Markdown,
+    /// For other tools
+    Json,
 }
 
 /// `sunder explain`.

@@ -1,6 +1,6 @@
 //! The commands that only read files: `import`, `report` and `diff`.
 
-use crate::args::{Diff, FailOn, Import, Report, ReportOptions};
+use crate::args::{Diff, DiffFormat, FailOn, Import, Report, ReportOptions};
 use crate::confined;
 use crate::output::Output;
 use crate::status;
@@ -35,24 +35,14 @@ pub fn diff(options: &Diff) -> Result<u8> {
     let old = open(&options.old)?;
     let new = open(&options.new)?;
     let comparison = findings::compare(&old, &new);
-    let mut out = std::io::stdout();
-    let text = if options.json {
-        serde_json::to_string_pretty(&comparison)? + "\n"
-    } else {
-        let color = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;
-        let options = TextOptions {
-            color,
-            ascii: terminal::is_ascii(),
-            width: terminal::width(&out),
-            all: options.all,
-            ..TextOptions::default()
-        };
-        let mut text = sunder_report::comparison_text(&comparison, &options);
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-        text
+    let text = match options.format {
+        _ if options.json => serde_json::to_string_pretty(&comparison)?,
+        DiffFormat::Json => serde_json::to_string_pretty(&comparison)?,
+        DiffFormat::Markdown => sunder_report::comparison_markdown(&comparison),
+        DiffFormat::Text => comparison_text(&comparison, options.all),
     };
+    let text = format!("{}\n", text.trim_end_matches('\n'));
+    let mut out = std::io::stdout();
     if let Err(error) = out.write_all(text.as_bytes())
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {
@@ -69,6 +59,19 @@ pub fn diff(options: &Diff) -> Result<u8> {
     } else {
         0
     })
+}
+
+/// A comparison for the terminal or the file that standard output is.
+fn comparison_text(comparison: &findings::Comparison, all: bool) -> String {
+    let out = std::io::stdout();
+    let options = TextOptions {
+        color: anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never,
+        ascii: terminal::is_ascii(),
+        width: terminal::width(&out),
+        all,
+        ..TextOptions::default()
+    };
+    sunder_report::comparison_text(comparison, &options)
 }
 
 /// `sunder import`.

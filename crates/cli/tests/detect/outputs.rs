@@ -289,6 +289,15 @@ fn a_comparison_says_what_appeared_and_what_is_gone() {
     let json = diff(&fixed, &shared, &["--json"], 0);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["appeared"].as_array().map(Vec::len), Some(1));
+    // For a pull request: the answer, and a row with the old and the new cost.
+    let markdown = diff(&fixed, &shared, &["--format", "markdown"], 0);
+    assert!(
+        markdown.starts_with("### False sharing was added\n"),
+        "{markdown}"
+    );
+    let row =
+        "| appeared | lreg\\_args\\[4\\] on the heap | linear\\_regression.c:133 | - | 71 % |";
+    assert!(section(&markdown, row), "{markdown}");
 }
 
 #[test]

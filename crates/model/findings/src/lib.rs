@@ -16,6 +16,7 @@ mod file;
 mod fingerprint;
 mod isolation;
 mod language;
+mod likeness;
 mod limit;
 mod ranking;
 mod repair;

@@ -14,7 +14,9 @@ mod text;
 pub use clean::in_ascii;
 pub use html::html;
 pub use sarif::{sarif, sarif_with_root};
-pub use text::{TextOptions, comparison_text, explanation, line_picture, one_finding, text};
+pub use text::{
+    TextOptions, comparison_markdown, comparison_text, explanation, line_picture, one_finding, text,
+};
 
 use sunder_findings::{Findings, FindingsError};
 

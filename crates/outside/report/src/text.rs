@@ -5,6 +5,7 @@
 mod comparison;
 mod explanation;
 mod finding;
+mod markdown;
 mod options;
 mod page;
 mod picture;
@@ -12,6 +13,7 @@ mod summary;
 
 pub use comparison::comparison_text;
 pub use explanation::explanation;
+pub use markdown::comparison_markdown;
 pub use options::TextOptions;
 
 use crate::describe::{self, Counts};
