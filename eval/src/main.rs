@@ -1,6 +1,7 @@
 //! Benchmarks of Sunder: paired runs of the workloads with and without it, and its findings in
 //! them. The figures are kept in `eval/runs/`, losses included.
 
+mod all;
 mod build_times;
 mod chaos;
 mod cure;
@@ -35,6 +36,7 @@ mod suites;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use options::Options;
+use std::path::PathBuf;
 
 /// Measure Sunder on the workloads and record the figures in eval/runs/.
 #[derive(Debug, Parser)]
@@ -48,10 +50,16 @@ struct Cli {
     /// Only workloads whose name contains this; for build-times and suite several, separated by commas
     #[arg(long, global = true, default_value = "")]
     only: String,
+    /// With how many threads each, separated by commas; if not given, as many as the table says (mostly 2)
+    #[arg(long, global = true, value_delimiter = ',')]
+    threads: Vec<u32>,
     /// Runs of each variant; if not given 5, 3 for ground-truth, replay and build-times, 1 for scst, suite and
     /// simulate-real, 1,000 for stress, 20 for chaos
     #[arg(long, global = true)]
     repetitions: Option<u32>,
+    /// The folder for records; eval/runs if not given
+    #[arg(long, global = true, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// How many times the size of the tests, which run for about half a second; 4 if
     /// not given, 1 for ground-truth, replay and simulate-real
     #[arg(long, global = true)]
@@ -94,11 +102,7 @@ enum Command {
     },
     /// How far a program is over time under `sunder repair`, and with more threads:
     /// Plastic's Figure 9 and the thesis' Figure 5.4
-    RepairProgress {
-        /// The most threads; all CPUs if not given
-        #[arg(long)]
-        threads: Option<usize>,
-    },
+    RepairProgress,
     /// The same under `sunder protect`, live and with a saved result, and under `detect` by
     /// isolation: SHERIFF's Tables 3 and 4, Figures 7 and 8
     Protect {
@@ -134,18 +138,20 @@ enum Command {
     BuildTimes,
     /// Real programs recorded under the emulator, replayed on lines and pages, and what-if
     SimulateReal,
-    /// Where objects lie and what it saves: SCSTallocator's Tables 1 to 3
-    Scst {
-        /// Threads of each program, and nodes of the simulated machine
-        #[arg(long, default_value_t = 16)]
-        threads: u32,
-    },
+    /// Every table and figure of the papers in one go, into one folder; may be stopped and started again
+    All(all::What),
+    /// Where objects lie and what it saves: SCSTallocator's Tables 1 to 3, with 16 threads and nodes if
+    /// not given
+    Scst,
 }
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
+    if let Some(folder) = cli.out {
+        record::keep_in(folder);
+    }
     let (repetitions, scale) = match cli.command {
-        Command::Scst { .. } | Command::Suite(_) => (1, 1),
+        Command::Scst | Command::Suite(_) => (1, 1),
         Command::GroundTruth | Command::Replay | Command::BuildTimes => (3, 1),
         Command::SimulateReal => (1, 1),
         Command::Stress => (1000, 1),
@@ -155,6 +161,7 @@ fn main() -> Result<()> {
     let options = Options {
         set: cli.set,
         only: cli.only,
+        threads: cli.threads,
         repetitions: cli.repetitions.unwrap_or(repetitions).max(1),
         scale: cli.scale.unwrap_or(scale).max(1),
     };
@@ -174,9 +181,10 @@ fn main() -> Result<()> {
         Command::Originals(what) => originals::run(&what, &options),
         Command::Heap => heap::run(&options),
         Command::Repair { seconds } => remedy::run(&options, seconds),
-        Command::RepairProgress { threads } => {
+        Command::RepairProgress => {
             let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
-            progress::run(&options, threads.unwrap_or_else(cpus))
+            let most = options.threads.iter().max().map(|&most| most as usize);
+            progress::run(&options, most.unwrap_or_else(cpus))
         }
         Command::Protect { seconds } => protect::run(&options, seconds),
         Command::Cure { seconds } => cure::run(&options, seconds),
@@ -185,6 +193,7 @@ fn main() -> Result<()> {
         Command::BuildTimes => build_times::run(&options),
         Command::SimulateReal => simulate_real::run(&options),
         Command::GroundTruth => ground_truth::run(&options),
-        Command::Scst { threads } => scst::run(&options, threads),
+        Command::All(what) => all::run(&what, &options),
+        Command::Scst => scst::run(&options, options.threads.first().copied().unwrap_or(16)),
     }
 }

@@ -17,6 +17,8 @@ pub struct Options {
     pub set: Set,
     /// Only workloads whose name contains this.
     pub only: String,
+    /// With how many threads each; if empty, as many as the table says.
+    pub threads: Vec<u32>,
     /// Runs of each variant.
     pub repetitions: u32,
     /// How many times the size of the tests.

@@ -29,9 +29,6 @@ pub struct What {
     /// Its checkout; it is only read
     #[arg(long)]
     dir: PathBuf,
-    /// Numbers of threads, separated by commas
-    #[arg(long, value_delimiter = ',', default_value = "2")]
-    threads: Vec<u32>,
     /// Sizes of the inputs, as factors of the usual ones, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "1")]
     sizes: Vec<f64>,
@@ -104,7 +101,12 @@ pub fn run(what: &What, options: &Options) -> Result<()> {
     for program in suite.program.iter().filter(chosen) {
         for &size in &what.sizes {
             let input = program.input(size)?;
-            for &threads in &what.threads {
+            let usual = [2];
+            let counts = match options.threads.as_slice() {
+                [] => &usual[..],
+                counts => counts,
+            };
+            for &threads in counts {
                 let case = Case {
                     program,
                     threads,

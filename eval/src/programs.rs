@@ -99,20 +99,49 @@ pub fn workloads(options: &Options) -> Result<Vec<(Workload, Variant, Target)>> 
         if !workload.name.contains(&options.only) {
             continue;
         }
-        for variant in Variant::ALL {
-            let target = Target {
-                name: workload.name.clone(),
-                variant: variant.name(),
-                program: workload.build(variant, &default_out_dir())?,
-                arguments: vec![
-                    workload.threads.to_string(),
-                    (workload.size * options.scale).to_string(),
-                ],
-            };
-            all.push((workload.clone(), variant, target));
+        let own = [workload.threads];
+        let counts = match options.threads.as_slice() {
+            [] => &own[..],
+            counts => counts,
+        };
+        for &threads in counts {
+            for variant in Variant::ALL {
+                let program = workload.build(variant, &default_out_dir())?;
+                if threads != workload.threads && !runs_with(&program, threads)? {
+                    println!(
+                        "{}: left out, it does not run with {threads} threads",
+                        workload.name
+                    );
+                    break;
+                }
+                let mut workload = workload.clone();
+                workload.threads = threads;
+                if options.threads.len() > 1 {
+                    workload.name = format!("{} ({threads} threads)", workload.name);
+                }
+                let target = Target {
+                    name: workload.name.clone(),
+                    variant: variant.name(),
+                    program,
+                    arguments: vec![
+                        threads.to_string(),
+                        (workload.size * options.scale).to_string(),
+                    ],
+                };
+                all.push((workload, variant, target));
+            }
         }
     }
     Ok(all)
+}
+
+/// Whether a workload can have so many threads: some have room for a few only.
+fn runs_with(program: &Path, threads: u32) -> Result<bool> {
+    let tried = Command::new(program)
+        .args([threads.to_string(), "1000".to_owned()])
+        .output()
+        .with_context(|| format!("cannot run {}", program.display()))?;
+    Ok(tried.status.success())
 }
 
 /// Programs that do little but allocate, in two threads: as fast as they can, and at about 20

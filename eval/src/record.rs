@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// The folder of one benchmark.
 pub struct Record {
@@ -32,7 +33,7 @@ impl Record {
              - repetitions: {repetitions}, the variants in turn; medians\n\n\
              `raw.csv` has every run, `summary.md` is generated from it.\n",
             arguments.join(" "),
-            output("git", &["rev-parse", "--short", "HEAD"]),
+            commit(),
             cpu_field("model name"),
             std::thread::available_parallelism().map_or(1, usize::from),
             output("uname", &["-r"]),
@@ -92,7 +93,7 @@ fn parts_words(c: char) -> bool {
 
 /// The text with paths of this machine (a home, a working folder) replaced by the names of their
 /// files: the folders differ between machines and are private.
-fn without_places(text: &str) -> String {
+pub fn without_places(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for piece in text.split_inclusive(parts_words) {
         let word = piece.trim_end_matches(parts_words);
@@ -109,8 +110,34 @@ fn without_places(text: &str) -> String {
     plain
 }
 
-fn runs_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("runs")
+/// Where records go, if not to `eval/runs`.
+static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+
+/// Keeps all records of this run in `folder`.
+pub fn keep_in(folder: PathBuf) {
+    FOLDER.get_or_init(|| folder);
+}
+
+/// The folder of all records.
+pub fn runs_folder() -> PathBuf {
+    let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("runs");
+    FOLDER.get().cloned().unwrap_or_else(own)
+}
+
+/// The commit of the checkout, and whether the checkout differs from it in anything but records.
+pub fn commit() -> String {
+    let changes = ["status", "--porcelain", "--", ".", ":!eval/runs"];
+    let changed = match git(&changes).is_empty() {
+        true => "",
+        false => ", with changes that are not in it",
+    };
+    git(&["rev-parse", "--short", "HEAD"]) + changed
+}
+
+/// What `git` says of this checkout, wherever it is called.
+fn git(arguments: &[&str]) -> String {
+    let within = ["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/..")];
+    output("git", &[&within[..], arguments].concat())
 }
 
 fn today() -> String {

@@ -7,6 +7,7 @@ mod remedies;
 mod start;
 mod target;
 mod traces;
+mod watch;
 
 pub use groups::command;
 pub use options::{FailOn, Format, ObserveOptions, ReportOptions};
@@ -18,6 +19,8 @@ pub use traces::{
     Dump, DumpKind, Export, MachineChoice, MachineOptions, Merge, OrderChoice, ProtocolChoice,
     Simulate, Trace, TraceCommand, Via, WhatIf,
 };
+
+pub use watch::Watch;
 
 use clap::{Args, Parser, Subcommand};
 use options::{observers, parse_duration, parse_line_size};
@@ -58,6 +61,8 @@ pub enum Command {
     Attach(Attach),
     /// Watch what threads share while a program runs, in the terminal
     Top(Top),
+    /// Watch every process of this machine, once or all the time
+    Watch(Watch),
     /// Analyse a perf.data file
     Import(Import),
     /// Render a saved result again
@@ -289,6 +294,7 @@ pub struct Report {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   sunder diff main.json branch.json
+  sunder diff main.json branch.json --format html > changes.html
   sunder diff main.json branch.json --fail-on false-sharing
   sunder diff main.json branch.json --format markdown | gh pr comment --body-file -
 
@@ -299,7 +305,7 @@ pub struct Diff {
     pub old: PathBuf,
     /// The new result
     pub new: PathBuf,
-    /// Print it as text, for a pull request, or for tools
+    /// Print it as text, as a page with bars, for a pull request, or for tools
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     pub format: DiffFormat,
     /// The same as --format json
@@ -314,6 +320,19 @@ pub struct Diff {
     pub fail_on: Vec<FailOn>,
 }
 
+/// How `sunder diff` prints a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum DiffFormat {
+    /// For a terminal
+    Text,
+    /// One page that works offline
+    Html,
+    /// For a comment on a pull request
+    Markdown,
+    /// For other tools
+    Json,
+}
+
 /// `sunder doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -322,17 +341,6 @@ pub struct Diff {
 pub struct Doctor {
     /// A program whose symbols and debug information to look at
     pub program: Option<PathBuf>,
-}
-
-/// How `sunder diff` prints a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum DiffFormat {
-    /// For a terminal
-    Text,
-    /// For a comment on a pull request
-    Markdown,
-    /// For other tools
-    Json,
 }
 
 /// `sunder explain`.

@@ -15,6 +15,16 @@ pub fn beside(process: ProcessId, work: Work) {
     tell(sunder_confine::beside(process, work));
 }
 
+/// For the process of `watch` that observes.
+pub fn beside_all() {
+    tell(sunder_confine::beside_all());
+}
+
+/// For the process of `watch` that hands records on.
+pub fn to_send() {
+    tell(sunder_confine::to_send());
+}
+
 /// For commands that have started `process`, and observe it.
 pub fn beside_our_own(process: ProcessId) {
     tell(sunder_confine::beside_our_own(process, Work::Observe));

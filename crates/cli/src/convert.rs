@@ -40,6 +40,7 @@ impl From<OrderChoice> for Order {
     fn from(choice: OrderChoice) -> Self {
         match choice {
             OrderChoice::Parallel => Self::Parallel,
+            OrderChoice::Canonical => Self::Canonical,
             OrderChoice::Recorded => Self::Recorded,
         }
     }
@@ -49,6 +50,7 @@ impl From<OrderChoice> for sunder_tables::Order {
     fn from(choice: OrderChoice) -> Self {
         match choice {
             OrderChoice::Parallel => Self::Parallel,
+            OrderChoice::Canonical => Self::Canonical,
             OrderChoice::Recorded => Self::Recorded,
         }
     }

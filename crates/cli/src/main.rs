@@ -22,6 +22,7 @@ mod terminal;
 mod top;
 mod trace;
 mod usage;
+mod watch;
 mod writer;
 
 use anyhow::{Context, Result};
@@ -48,6 +49,7 @@ fn run(command: &Command) -> Result<u8> {
     if let Command::Detect(_)
     | Command::Attach(_)
     | Command::Top(_)
+    | Command::Watch(_)
     | Command::Run(_)
     | Command::Protect(_)
     | Command::Repair(_)
@@ -60,6 +62,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Detect(options) => detect::run(options),
         Command::Attach(options) => attach::run(options),
         Command::Top(options) => top::run(options),
+        Command::Watch(options) => watch::run(options),
         Command::Import(options) => saved::import(options),
         Command::Report(options) => saved::report(options),
         Command::Diff(options) => saved::diff(options),

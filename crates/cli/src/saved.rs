@@ -39,6 +39,7 @@ pub fn diff(options: &Diff) -> Result<u8> {
         _ if options.json => serde_json::to_string_pretty(&comparison)?,
         DiffFormat::Json => serde_json::to_string_pretty(&comparison)?,
         DiffFormat::Markdown => sunder_report::comparison_markdown(&comparison),
+        DiffFormat::Html => sunder_report::comparison_html(&comparison, &old, &new),
         DiffFormat::Text => comparison_text(&comparison, options.all),
     };
     let text = format!("{}\n", text.trim_end_matches('\n'));

@@ -16,7 +16,7 @@ mod support;
 
 use std::process::Command;
 use std::time::Duration;
-use sunder_findings::{Finding, Findings, ObjectKind, Sharing, Standing};
+use sunder_findings::{Finding, Findings, LatentOn, ObjectKind, Sharing, Standing};
 use sunder_workloads::{
     Expected, Need, Position, Table, Variant, Verdict, Workload, default_out_dir,
 };
@@ -28,6 +28,10 @@ const MOST_BUSY_RUNS: u64 = 10;
 /// How many runs may pass until each place where threads seldom are has been seen. Of 86 runs of
 /// `lock_beside_data`, one lacked its place. Each of these runs must be right in all else.
 const MOST_RUNS_FOR_SELDOM: usize = 5;
+
+/// How many runs may pass in which threads that share a line never ran at the same time. With more
+/// threads than CPUs the scheduler decides who does: of 110 runs of `survey_bins`, 6 were so.
+const MOST_RUNS_IN_TURNS: usize = 8;
 
 // One test, because workloads that run side by side do not share lines.
 #[test]
@@ -89,6 +93,7 @@ fn check(workload: &Workload, variant: Variant) -> Result<Row, String> {
     let file = folder.path().join("result.json");
     let mut busy_runs = 0;
     let mut judged = Vec::new();
+    let mut runs_in_turns = 0;
     while busy_runs < MOST_BUSY_RUNS {
         // A process that keeps both CPUs busy may soon end.
         std::thread::sleep(Duration::from_millis(100 * busy_runs));
@@ -118,6 +123,10 @@ fn check(workload: &Workload, variant: Variant) -> Result<Row, String> {
             busy_runs += 1;
             continue;
         }
+        if must_find && in_turns(&findings) && runs_in_turns < MOST_RUNS_IN_TURNS {
+            runs_in_turns += 1;
+            continue;
+        }
         judge(workload, variant, &findings)?;
         judged.push(findings);
         match seldom_unseen(workload.verdict(variant), &judged) {
@@ -142,6 +151,12 @@ fn check(workload: &Workload, variant: Variant) -> Result<Row, String> {
 fn side_by_side(findings: &Findings) -> bool {
     let cpu = findings.run.program_cpu_seconds.unwrap_or(0.0);
     cpu >= 1.5 * findings.run.seconds
+}
+
+/// Whether threads that share a line never ran at the same time, and that is what was found first.
+fn in_turns(findings: &Findings) -> bool {
+    let first = findings.findings.first();
+    first.is_some_and(|f| matches!(f.latent_on, Some(LatentOn::MoreCpusThan(_))))
 }
 
 /// True sharing is in the table too; reports show it with --all only.

@@ -6,4 +6,6 @@
 //! assert!(!sunder::render::text(&result, &sunder::render::TextOptions::default()).is_empty());
 //! ```
 
-pub use sunder_report::{TextOptions, comparison_text, html, json, sarif, sarif_with_root, text};
+pub use sunder_report::{
+    TextOptions, comparison_html, comparison_text, html, json, sarif, sarif_with_root, text,
+};

@@ -58,7 +58,8 @@ pub fn blocks(bytes: &[u8]) {
     let all = trace.events(Filter::default()).take(MOST).count();
     let in_pieces = count(trace.pieces(Kinds::ALL));
     let in_parallel = count(trace.pieces_in_parallel(Kinds::ALL));
-    assert_eq!((in_pieces, in_parallel), (all, all));
+    let canonical = count(trace.pieces_in_canonical_order(Kinds::ALL));
+    assert_eq!((in_pieces, in_parallel, canonical), (all, all, all));
 }
 
 /// The number of events, up to [`MOST`].

@@ -8,12 +8,14 @@
 mod barriers;
 mod blocks;
 mod bounds;
+mod conditions;
 mod event;
 mod events;
 mod filter;
 mod guard;
 mod index;
 mod lane;
+mod locks;
 mod parallel;
 mod piece;
 mod pieces;
@@ -43,7 +45,13 @@ impl Trace {
     /// The events that pass `filter`, as if each thread had a CPU of its own and all ran at one
     /// speed. See [`Parallel`].
     pub fn events_in_parallel(&self, filter: Filter) -> Parallel<'_> {
-        Parallel::new(self, filter)
+        Parallel::new(self, filter, false)
+    }
+
+    /// The same, but who gets a lock is decided by this order and not by the recording: who asks
+    /// first in its own time. So two recordings of threads that do the same have the same order.
+    pub fn events_in_canonical_order(&self, filter: Filter) -> Parallel<'_> {
+        Parallel::new(self, filter, true)
     }
 
     /// All accesses and the other events of `kinds`, in the order of [`Trace::events`], many at
@@ -54,6 +62,11 @@ impl Trace {
 
     /// The same in the order of [`Trace::events_in_parallel`].
     pub fn pieces_in_parallel(&self, kinds: Kinds) -> Pieces<'_> {
-        Pieces::parallel(self, kinds)
+        Pieces::parallel(self, kinds, false)
+    }
+
+    /// The same in the order of [`Trace::events_in_canonical_order`].
+    pub fn pieces_in_canonical_order(&self, kinds: Kinds) -> Pieces<'_> {
+        Pieces::parallel(self, kinds, true)
     }
 }

@@ -185,7 +185,9 @@ sync_kinds! {
     WriteLock = 4, "write-lock";
     /// A read-write lock is about to be released.
     RwUnlock = 5, "rw-unlock";
-    /// A condition variable is about to be waited for; its mutex is released.
+    /// A condition variable is about to be waited for; its mutex, which is not named, is released.
+    /// Newer recorders unlock and lock the mutex by events of their own around
+    /// [`Sync::ConditionEnter`] and [`Sync::ConditionLeave`].
     ConditionWait = 6, "condition-wait";
     /// The wait is over and the mutex is held again.
     ConditionWoken = 7, "condition-woken";
@@ -219,6 +221,10 @@ sync_kinds! {
     HappensBefore = 20, "happens-before";
     /// See [`Sync::HappensBefore`].
     HappensAfter = 21, "happens-after";
+    /// A condition variable is about to be waited for. The mutex was unlocked just before.
+    ConditionEnter = 22, "condition-enter";
+    /// The wait is over. The mutex is locked just after.
+    ConditionLeave = 23, "condition-leave";
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub struct HeapBlock {
     /// Return addresses, innermost (the caller of `malloc`) first. Empty if
     /// the table of stacks was full.
     pub stack: Vec<CodeAddress>,
+    /// The alignment that was requested for all blocks with this call stack; 1 if none was.
+    pub alignment: u64,
 }
 
 /// What is known about the block that an address belonged to when its process was forked.
@@ -166,6 +168,7 @@ impl Segment {
                 born: self.bounds(born),
                 freed: None,
                 stack: self.frames(stack),
+                alignment: self.view().alignment_of_stack(stack),
             })
         };
         if let Some((start, e)) = self.small_entry_at(address) {
@@ -245,6 +248,7 @@ impl Segment {
             born,
             freed,
             stack: self.frames(entry.stack()),
+            alignment: self.view().alignment_of_stack(entry.stack()),
         }
     }
 
@@ -256,6 +260,7 @@ impl Segment {
             born: self.bounds(found.born),
             freed: found.freed.map(|epoch| self.bounds(epoch)),
             stack: self.frames(found.stack),
+            alignment: self.view().alignment_of_stack(found.stack),
         })
     }
 

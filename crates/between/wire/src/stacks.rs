@@ -26,6 +26,8 @@ struct Head {
     next: AtomicU32,
     hash: AtomicU32,
     len: AtomicU32,
+    /// The smallest alignment that was requested for blocks with this stack, or 0 if none was.
+    alignment: AtomicU32,
 }
 
 /// The hash under which a stack is stored.
@@ -115,6 +117,27 @@ impl View {
         }
     }
 
+    /// A block with stack `id` was requested at a multiple of `alignment`.
+    pub fn note_alignment(&self, id: u32, alignment: usize) {
+        let Some(head) = self.stack_head(id) else {
+            return;
+        };
+        let new = u32::try_from(alignment).unwrap_or(u32::MAX);
+        let known = head.alignment.load(Ordering::Relaxed);
+        if known == 0 || new < known {
+            head.alignment.store(new, Ordering::Relaxed);
+        }
+    }
+
+    /// The alignment that was requested for all blocks with stack `id`; 1 if none was.
+    #[cfg(feature = "tool")]
+    pub fn alignment_of_stack(&self, id: u32) -> u64 {
+        let head = self.stack_head(id);
+        head.map_or(1, |head| {
+            head.alignment.load(Ordering::Relaxed).max(1).into()
+        })
+    }
+
     fn new_stack(&self, frames: &[u64], hash: u32) -> Option<u32> {
         let need = units(frames.len());
         let cursor = &self.status().stack_units;
@@ -127,6 +150,7 @@ impl View {
         let head = self.stack_head(id)?;
         head.hash.store(hash, Ordering::Relaxed);
         head.len.store(frames.len() as u32, Ordering::Relaxed);
+        head.alignment.store(0, Ordering::Relaxed);
         for (to, from) in self.stack_frames(id, frames.len())?.iter().zip(frames) {
             to.store(*from, Ordering::Relaxed);
         }

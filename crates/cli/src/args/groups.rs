@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// The groups in the order in which they are shown: the heading, and the commands.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("First steps", &["demo", "detect", "doctor"]),
-    ("Find", &["attach", "top", "import"]),
+    ("Find", &["attach", "watch", "top", "import"]),
     ("Read", &["report", "diff", "explain"]),
     ("Fix", &["patch", "cure", "protect", "repair", "run"]),
     (

@@ -138,7 +138,7 @@ pub struct WhatIf {
     #[command(flatten)]
     pub machine: MachineOptions,
     /// In which order the threads' accesses come
-    #[arg(long, value_enum, default_value_t = OrderChoice::Parallel)]
+    #[arg(long, value_enum, default_value_t = OrderChoice::Canonical)]
     pub order: OrderChoice,
     /// Which thread runs on which node, threads from 1 and nodes from 0
     #[arg(long, value_name = "THREAD:NODE", value_delimiter = ',', value_parser = parse_place)]
@@ -156,6 +156,9 @@ pub struct WhatIf {
 pub enum OrderChoice {
     /// As if each thread had a processor of its own, all of one speed; synchronisation orders them
     Parallel,
+    /// The same, but who asks for a lock first gets it: two recordings of threads that do the same
+    /// give the same counts
+    Canonical,
     /// As they were recorded, however busy that machine was
     Recorded,
 }
@@ -240,7 +243,7 @@ pub struct Export {
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     pub granule: u64,
     /// In which order the threads' accesses come
-    #[arg(long, value_enum, default_value_t = OrderChoice::Parallel)]
+    #[arg(long, value_enum, default_value_t = OrderChoice::Canonical)]
     pub order: OrderChoice,
     /// No line about the progress, which only a terminal gets anyway
     #[arg(long, short)]

@@ -7,6 +7,7 @@
 use crate::support::{c_program, sunder};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use sunder_findings::{Findings, LatentOn};
 
 /// From now on, and in what it executes, the kernel places nothing at random.
 fn without_randomization(command: &mut Command) {
@@ -69,4 +70,26 @@ fn data_lie_where_they_lie_natively() {
         let differ = differences(&native, &own);
         assert!(differ.is_empty(), "{mode:?}: {differ:#?}");
     }
+}
+
+/// A block that was requested at a multiple of a line's size starts nowhere else.
+#[test]
+fn only_a_block_that_could_start_elsewhere_is_said_to() {
+    let Some(program) = c_program("could_start_elsewhere", &["-O1", "-g", "-pthread"]) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let starts = |how: &str| {
+        let file = folder.path().join(how);
+        let mut detect = sunder();
+        detect.args(["detect", "--quiet", "--no-measure", "-o"]);
+        detect.arg(&file).arg("--").arg(&program);
+        detect.args([how, "100000000"]).assert().success();
+        let result = Findings::open(&file).expect("a result");
+        let all = result.findings.iter().filter_map(|f| f.latent_on);
+        all.filter(|on| matches!(on, LatentOn::StartOffset(_)))
+            .count()
+    };
+    assert_eq!(starts("unaligned"), 1);
+    assert_eq!(starts("aligned"), 0);
 }

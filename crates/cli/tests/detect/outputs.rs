@@ -7,7 +7,7 @@ use crate::support::{plain_sunder, sunder};
 use assert_cmd::Command;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use sunder_findings::{Answer, Findings, Reason, examples};
+use sunder_findings::{Answer, Findings, LatentOn, Reason, examples};
 use sunder_workloads::Variant;
 
 /// Saves a result in `folder`.
@@ -111,7 +111,8 @@ fn fail_on_speaks_only_where_the_program_was_content() {
     sunder().args(nothing).assert().success();
 }
 
-/// On one CPU no line moves, so that nothing is found says nothing.
+/// On one CPU no line moves, so that nothing is found says nothing. What would be shared with more of
+/// them is predicted.
 #[test]
 fn a_run_that_could_not_tell_is_inconclusive_and_can_fail() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -144,7 +145,11 @@ fn a_run_that_could_not_tell_is_inconclusive_and_can_fail() {
         command.status().expect("sunder starts").code()
     };
     assert_eq!(status("false-sharing,inconclusive"), Some(122));
-    let verdict = open(&file).expect("a result").verdict.expect("a verdict");
+    let result = open(&file).expect("a result");
+    let latent = result.findings.first().expect("a prediction");
+    assert_eq!(latent.latent_on, Some(LatentOn::MoreCpusThan(1)));
+    assert_eq!(latent.object.name.as_deref(), Some("stats"));
+    let verdict = result.verdict.expect("a verdict");
     assert_eq!(verdict.answer, Answer::Inconclusive);
     let one_cpu = |reason: &Reason| matches!(reason, Reason::OneCpu { cpu: None, .. });
     assert!(verdict.reasons.iter().any(one_cpu), "{verdict:?}");
@@ -298,6 +303,14 @@ fn a_comparison_says_what_appeared_and_what_is_gone() {
     let row =
         "| appeared | lreg\\_args\\[4\\] on the heap | linear\\_regression.c:133 | - | 71 % |";
     assert!(section(&markdown, row), "{markdown}");
+    let same: serde_json::Value =
+        serde_json::from_str(&diff(&fixed, &shared, &["--format", "json"], 0)).expect("JSON");
+    assert_eq!(same, json);
+    let page = diff(&fixed, &shared, &["--format", "html"], 0);
+    assert!(
+        page.starts_with("<!doctype html>") && page.contains("Appeared"),
+        "{page}"
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod support;
 mod clusters;
 mod crafted;
 mod layouts;
+mod order;
 mod pages;
 mod parts;
 mod queries;

@@ -169,7 +169,7 @@ fn what_would_give_wrong_counts_is_refused() {
         ),
         (&["--pad", "pair.first"], "--pad"),
         (&["--granule", "128"], "export it again with --granule 128"),
-        (&["--order", "recorded"], "exported in the parallel order"),
+        (&["--order", "recorded"], "exported in the canonical order"),
     ] {
         let said = refused(&[&["simulate"], options].concat(), &all[..1]);
         assert!(said.contains(wanted), "{options:?}: {said}");

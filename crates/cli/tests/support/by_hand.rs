@@ -42,7 +42,9 @@ pub fn trace(folder: &Path, threads: &[Vec<Act>]) -> PathBuf {
         // SAFETY: the memory outlives the record, and this thread alone uses it.
         unsafe {
             let parent = u32::from(number > 0);
-            let buffer = recorder.attach(&raw const place, parent).expect("memory");
+            let buffer = recorder
+                .attach(&raw const place, parent, 0)
+                .expect("memory");
             for act in acts {
                 if let Some((bytes, site, code)) = asked(*act) {
                     let stack = recorder.stack(buffer, &[site, 0x77]);

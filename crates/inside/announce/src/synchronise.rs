@@ -84,31 +84,52 @@ acquires! {
     sem_trywait(semaphore: *mut sem_t) => SemaphoreWait;
 }
 
-macro_rules! waits {
-    ($($name:ident($object:ident: $type:ty $(, $argument:ident: $more:ty)*) => $release:ident, $acquire:ident;)*) => {$(
-        /// Interposed; see its manual.
+/// Interposed; see its manual.
+///
+/// # Safety
+/// As the manual demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_barrier_wait(barrier: *mut pthread_barrier_t) -> c_int {
+    let Some(real) = real::pthread_barrier_wait() else {
+        return libc::EAGAIN;
+    };
+    before(Sync::BarrierReached, barrier.number());
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
+    let result = unsafe { real(barrier) };
+    after(Sync::BarrierLeft, barrier.number());
+    result
+}
+
+macro_rules! condition_waits {
+    ($($name:ident($($argument:ident: $more:ty),*);)*) => {$(
+        /// Interposed; see its manual. The mutex is unlocked and locked again, also where the time
+        /// is over.
         ///
         /// # Safety
         /// As the manual demands.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name($object: $type $(, $argument: $more)*) -> c_int {
+        pub unsafe extern "C-unwind" fn $name(
+            condition: *mut pthread_cond_t,
+            mutex: *mut pthread_mutex_t
+            $(, $argument: $more)*
+        ) -> c_int {
             let Some(real) = real::$name() else {
                 return libc::EAGAIN;
             };
-            before(Sync::$release, $object.number());
+            before(Sync::MutexUnlock, mutex.number());
+            before(Sync::ConditionEnter, condition.number());
             // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-            let result = unsafe { real($object $(, $argument)*) };
-            // After a time-out, too: the mutex is held again.
-            after(Sync::$acquire, $object.number());
+            let result = unsafe { real(condition, mutex $(, $argument)*) };
+            after(Sync::ConditionLeave, condition.number());
+            after(Sync::MutexLock, mutex.number());
             result
         }
     )*};
 }
 
-waits! {
-    pthread_barrier_wait(barrier: *mut pthread_barrier_t) => BarrierReached, BarrierLeft;
-    pthread_cond_wait(condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) => ConditionWait, ConditionWoken;
-    pthread_cond_timedwait(condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec) => ConditionWait, ConditionWoken;
+condition_waits! {
+    pthread_cond_wait();
+    pthread_cond_timedwait(until: *const timespec);
 }
 
 /// Interposed; see its manual.

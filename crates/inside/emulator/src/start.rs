@@ -139,12 +139,14 @@ extern "C" fn enters(
     let Some(thread) = thread::of(processor) else {
         return;
     };
+    let creates = number == libc::SYS_clone && first & libc::CLONE_THREAD as u64 != 0;
+    if creates {
+        // Before the stamp: what comes after it may be as late as the call's end.
+        thread.record_frames();
+        thread.push(Slot::sync(Sync::ThreadCreate, thread::creates().into()));
+    }
     thread.push(Slot::stamp(RECORDER.clock().before()));
     match number {
-        libc::SYS_clone if first & libc::CLONE_THREAD as u64 != 0 => {
-            thread.record_frames();
-            thread.push(Slot::sync(Sync::ThreadCreate, 0));
-        }
         libc::SYS_mmap if fifth as i32 >= 0 => modules::changed(),
         // A call of the dynamic linker's between two mappings of a file: no list yet.
         libc::SYS_mmap

@@ -29,6 +29,8 @@ pub struct Thread {
     calls: AtomicPtr<Calls>,
     /// The index of the thread that created this one.
     parent: AtomicU32,
+    /// The index that its creator reserved for it, or 0.
+    reserved: AtomicU32,
     /// Set when it must not be recorded any more.
     over: AtomicBool,
 }
@@ -39,6 +41,7 @@ static THREADS: [Thread; MOST] = [const {
         buffer: AtomicPtr::new(null_mut()),
         calls: AtomicPtr::new(null_mut()),
         parent: AtomicU32::new(0),
+        reserved: AtomicU32::new(0),
         over: AtomicBool::new(false),
     }
 }; MOST];
@@ -46,6 +49,8 @@ static THREADS: [Thread; MOST] = [const {
 thread_local! {
     /// The index of the calling thread in the trace, while it is recorded.
     static INDEX: Cell<u32> = const { Cell::new(0) };
+    /// The index of the thread that the calling thread is about to create, or 0.
+    static CREATING: Cell<u32> = const { Cell::new(0) };
 }
 
 /// The processor with this number; `None` if the number is too large.
@@ -58,8 +63,16 @@ pub fn of(processor: u32) -> Option<&'static Thread> {
 pub fn made(processor: u32) {
     if let Some(thread) = of(processor) {
         thread.parent.store(INDEX.get(), Ordering::Relaxed);
+        thread.reserved.store(CREATING.take(), Ordering::Relaxed);
         thread.over.store(false, Ordering::Relaxed);
     }
+}
+
+/// The calling thread is about to create another; gives that one's index in the trace.
+pub fn creates() -> u32 {
+    let index = RECORDER.reserve();
+    CREATING.set(index);
+    index
 }
 
 /// A processor's thread ends.
@@ -211,8 +224,10 @@ impl Thread {
             return;
         }
         let parent = self.parent.load(Ordering::Relaxed);
+        let reserved = self.reserved.load(Ordering::Relaxed);
         // SAFETY: the cursor is static and used by one thread at a time.
-        let Some(buffer) = (unsafe { RECORDER.attach(&raw const self.cursor, parent) }) else {
+        let buffer = unsafe { RECORDER.attach(&raw const self.cursor, parent, reserved) };
+        let Some(buffer) = buffer else {
             return self.stop();
         };
         self.buffer

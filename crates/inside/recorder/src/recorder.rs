@@ -132,14 +132,25 @@ impl Recorder {
         }
     }
 
-    /// Begins to record the thread whose cursor is `cursor`; `parent` is the
-    /// index of its creator or 0. Sets the cursor. `None` if nothing is recorded
-    /// or there is no memory.
+    /// The index of a thread that is about to be created. Threads are numbered so in the order of
+    /// their creation, whichever of them gets a processor first.
+    pub fn reserve(&self) -> u32 {
+        self.threads.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Begins to record the thread whose cursor is `cursor`; `parent` is the index of its creator
+    /// or 0, and `reserved` the index that its creator reserved for it, or 0. Sets the cursor.
+    /// `None` if nothing is recorded or there is no memory.
     ///
     /// # Safety
     /// `cursor` stays valid until [`Recorder::detach`] or, if that is never
     /// called, as long as the process lives. It is used by one thread at a time.
-    pub unsafe fn attach(&self, cursor: *const Cursor, parent: u32) -> Option<&Buffer> {
+    pub unsafe fn attach(
+        &self,
+        cursor: *const Cursor,
+        parent: u32,
+        reserved: u32,
+    ) -> Option<&Buffer> {
         if !self.is_recording() {
             return None;
         }
@@ -149,7 +160,10 @@ impl Recorder {
             return None;
         };
         let tid = system::thread_id();
-        let thread = self.threads.fetch_add(1, Ordering::Relaxed) + 1;
+        let thread = match reserved {
+            0 => self.reserve(),
+            reserved => reserved,
+        };
         // SAFETY: by this function's contract, and the buffer was just taken.
         unsafe { buffer.begin(cursor, thread, tid, system::process_id()) };
         // SAFETY: the buffer now belongs to the calling thread.

@@ -44,7 +44,7 @@ fn each_threads_records_are_read_back_in_order() {
                 let cursor = Cursor::default();
                 // SAFETY: the cursor outlives the recording of the thread.
                 unsafe {
-                    let buffer = recorder.attach(&raw const cursor, 0).unwrap();
+                    let buffer = recorder.attach(&raw const cursor, 0, 0).unwrap();
                     for i in 0..EACH {
                         recorder.push(
                             buffer,
@@ -102,7 +102,7 @@ fn synchronisation_orders_accesses() {
                 let cursor = Cursor::default();
                 // SAFETY: the cursor outlives the recording of the thread.
                 unsafe {
-                    let buffer = recorder.attach(&raw const cursor, 0).unwrap();
+                    let buffer = recorder.attach(&raw const cursor, 0, 0).unwrap();
                     for i in (t..TURNS).step_by(2) {
                         while turn.load(Ordering::Acquire) != i {
                             std::thread::yield_now();
@@ -147,7 +147,7 @@ fn stacks_are_written_once_and_modules_as_lists() {
     let cursor = Cursor::default();
     // SAFETY: the cursor outlives the recording of the thread.
     unsafe {
-        let buffer = recorder.attach(&raw const cursor, 0).unwrap();
+        let buffer = recorder.attach(&raw const cursor, 0, 0).unwrap();
         let mut ids = Vec::new();
         for i in 0..5000u64 {
             let id = recorder.stack(buffer, &[i + 1, 7, 8]);
@@ -201,7 +201,7 @@ fn records_after_the_end_are_left_out() {
     let cursor = Cursor::default();
     // SAFETY: the cursor outlives the recording of the thread.
     unsafe {
-        let buffer = recorder.attach(&raw const cursor, 0).unwrap();
+        let buffer = recorder.attach(&raw const cursor, 0, 0).unwrap();
         for i in 0..10 {
             recorder.push(buffer, access(tag::READ, i, 1));
         }
@@ -210,7 +210,7 @@ fn records_after_the_end_are_left_out() {
             recorder.push(buffer, access(tag::READ, i, 1));
         }
         assert!(cursor.load(Ordering::Relaxed).is_null());
-        assert!(recorder.attach(&raw const cursor, 0).is_none());
+        assert!(recorder.attach(&raw const cursor, 0, 0).is_none());
     }
     let trace = Trace::open(&path).unwrap();
     let accesses = trace.events(Filter::default());

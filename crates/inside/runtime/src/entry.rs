@@ -37,7 +37,10 @@ struct LiveHeap;
 
 impl Watch for LiveHeap {
     #[inline]
-    fn allocated(block: *mut c_void, size: usize, _: usize, caller: Caller) -> *mut c_void {
+    fn allocated(block: *mut c_void, size: usize, alignment: usize, caller: Caller) -> *mut c_void {
+        if alignment > record::USUAL_ALIGNMENT {
+            return record::allocated_aligned(block, size as u64, alignment, caller);
+        }
         record::allocated(block, size as u64, caller)
     }
 

@@ -48,6 +48,25 @@ pub fn allocated(block: *mut c_void, size: u64, caller: Caller) -> *mut c_void {
     allocated_slowly(block, size, caller)
 }
 
+/// The alignment of blocks for which none was requested.
+pub const USUAL_ALIGNMENT: usize = 16;
+
+/// The same for a block that was requested at a multiple of `alignment`.
+#[inline(never)]
+pub fn allocated_aligned(
+    block: *mut c_void,
+    size: u64,
+    alignment: usize,
+    caller: Caller,
+) -> *mut c_void {
+    if let Some(view) = state::heap().filter(|_| !block.is_null())
+        && let Some(stack) = record(view, block as u64, size, caller)
+    {
+        view.note_alignment(stack, alignment);
+    }
+    block
+}
+
 /// The cases that [`allocated`] leaves out because they are rare or slow.
 #[cold]
 #[inline(never)]
@@ -58,12 +77,13 @@ fn allocated_slowly(block: *mut c_void, size: u64, caller: Caller) -> *mut c_voi
     block
 }
 
-fn record(view: View, block: u64, size: u64, caller: Caller) {
+/// Records a block; gives the number of its call stack, or `None` if it was not recorded.
+fn record(view: View, block: u64, size: u64, caller: Caller) -> Option<u32> {
     let local = local();
     // SAFETY: the thread's own words.
     let (known, busy) = unsafe { (!(*local).thread.is_null(), (*local).phase & BUSY != 0) };
     if busy {
-        return;
+        return None;
     }
     if !known {
         // A thread that has ended has no tables; its blocks are still recorded.
@@ -108,6 +128,7 @@ fn record(view: View, block: u64, size: u64, caller: Caller) {
     if hot & HOT_WATCHED != 0 {
         log_if_watched(view, block, size, stack, thread, 0);
     }
+    Some(stack)
 }
 
 /// Allocates the shadow of the heap around `block`.

@@ -95,7 +95,7 @@ pub fn start() {
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     modules::write();
     let inside = INSIDE.load(Ordering::Relaxed);
-    threads::begin(0, (inside != 0).then(|| threads::first_stack(inside)));
+    threads::begin(0, 0, (inside != 0).then(|| threads::first_stack(inside)));
 }
 
 /// Called by each compiled file's constructor.

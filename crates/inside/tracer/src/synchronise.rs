@@ -95,10 +95,12 @@ macro_rules! wait {
             let Some(real) = real::$name() else {
                 real::missing();
             };
-            before(Slot::sync(Sync::ConditionWait, condition as u64));
+            before(Slot::sync(Sync::MutexUnlock, mutex as u64));
+            before(Slot::sync(Sync::ConditionEnter, condition as u64));
             // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             let result = unsafe { real(condition, mutex $(, $argument)*) };
-            after(Slot::sync(Sync::ConditionWoken, condition as u64));
+            after(Slot::sync(Sync::ConditionLeave, condition as u64));
+            after(Slot::sync(Sync::MutexLock, mutex as u64));
             result
         }
     )*};

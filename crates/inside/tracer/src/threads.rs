@@ -20,6 +20,8 @@ struct Beginning {
     c11: Option<C11Start>,
     argument: *mut c_void,
     parent: u32,
+    /// Its own index in the trace.
+    index: u32,
 }
 
 struct Note {
@@ -40,6 +42,7 @@ static NOTE: [Note; NOTES] = [const {
             c11: None,
             argument: null_mut(),
             parent: 0,
+            index: 0,
         }),
     }
 }; NOTES];
@@ -98,10 +101,12 @@ pub fn first_stack(inside: u64) -> (u64, u64) {
     (end - bytes, bytes)
 }
 
-/// Begins to record the calling thread; `stack` has the start and size of its stack, if known.
-pub fn begin(parent: u32, stack: Option<(u64, u64)>) {
+/// Begins to record the calling thread, with the index of its creator and its own, each 0 if there
+/// is none; `stack` has the start and size of its stack, if known.
+pub fn begin(parent: u32, index: u32, stack: Option<(u64, u64)>) {
     // SAFETY: the thread-local memory lives until `ended`, or as long as the process.
-    let Some(buffer) = (unsafe { RECORDER.attach(&raw const (*local()).cursor, parent) }) else {
+    let buffer = unsafe { RECORDER.attach(&raw const (*local()).cursor, parent, index) };
+    let Some(buffer) = buffer else {
         return;
     };
     set_buffer(buffer);
@@ -156,7 +161,7 @@ fn receive(note: *mut c_void) -> Beginning {
     note.taken.store(false, Ordering::Release);
     // Before the thread is recorded, because this may allocate.
     let stack = own_stack();
-    begin(beginning.parent, stack);
+    begin(beginning.parent, beginning.index, stack);
     beginning
 }
 
@@ -225,12 +230,14 @@ unsafe extern "C-unwind" fn create(
         return unsafe { real(thread, attributes, start, argument) };
     }
     record_frames(own);
-    before(Slot::sync(Sync::ThreadCreate, 0));
+    let index = RECORDER.reserve();
+    before(Slot::sync(Sync::ThreadCreate, index.into()));
     let note = write(Beginning {
         start: Some(start),
         c11: None,
         argument,
         parent: own_index(),
+        index,
     });
     let to = core::ptr::from_ref(note).cast_mut().cast();
     // SAFETY: the caller's arguments; the note belongs to the new thread.
@@ -269,12 +276,14 @@ unsafe extern "C-unwind" fn create_c11(
         return unsafe { real(thread, start, argument) };
     }
     record_frames(own);
-    before(Slot::sync(Sync::ThreadCreate, 0));
+    let index = RECORDER.reserve();
+    before(Slot::sync(Sync::ThreadCreate, index.into()));
     let note = write(Beginning {
         start: None,
         c11: Some(start),
         argument,
         parent: own_index(),
+        index,
     });
     let to = core::ptr::from_ref(note).cast_mut().cast();
     // SAFETY: the caller's arguments; the note belongs to the new thread.

@@ -36,6 +36,7 @@ fn identity(finding: &Finding) -> Vec<String> {
         (false, _) => "present".to_owned(),
         (true, Some(LatentOn::LineSize(bytes))) => format!("latent at lines of {bytes}"),
         (true, Some(LatentOn::StartOffset(_))) => "latent at another start".to_owned(),
+        (true, Some(LatentOn::MoreCpusThan(_))) => "latent with more processors".to_owned(),
         (true, None) => "latent".to_owned(),
     };
     let mut objects: Vec<String> = std::iter::once(&finding.object)

@@ -27,6 +27,7 @@ mod simulation;
 mod subject;
 mod topic;
 mod verdict;
+mod watched;
 
 pub use comparison::{Change, Comparison, Measure, NOISE_FACTOR, NOISE_PERCENT, compare};
 pub use error::{FindingsError, LARGEST_FILE};
@@ -49,3 +50,4 @@ pub use subject::{file_name, normalized_field};
 pub use sunder_access::{Address, CodeAddress, LinkAddress};
 pub use topic::topics;
 pub use verdict::{Answer, FEW_SAMPLES, Reason, Verdict};
+pub use watched::*;

@@ -233,11 +233,11 @@ pub struct Finding {
     pub rank: u32,
     /// The kind of sharing.
     pub sharing: Sharing,
-    /// True if the sharing does not happen on this machine and layout but would on another;
+    /// True if the sharing did not happen in this run but would on another machine or layout;
     /// `latent_on` says which.
     pub latent: bool,
-    /// For a latent finding: the line size or start alignment with which the sharing would
-    /// happen.
+    /// For a latent finding: the line size, start alignment or number of processors with which
+    /// the sharing would happen.
     pub latent_on: Option<LatentOn>,
     /// Whether hardware watchpoints (or an exact stream) confirmed the bytes and
     /// the interleaving; otherwise it rests on samples.

@@ -266,4 +266,7 @@ pub enum LatentOn {
     LineSize(u32),
     /// Another start of the object, moved by this many bytes from a line border.
     StartOffset(u32),
+    /// More processors than the program was allowed to use, of which this is the number, or
+    /// another schedule: threads that took turns would run at the same time.
+    MoreCpusThan(u32),
 }

@@ -127,16 +127,31 @@ fn separate(layout: &Layout, groups: &BTreeSet<Group>) -> Advice {
             }
         })
         .collect();
+    // Parts without members are elements.
+    let elements = layout
+        .parts
+        .iter()
+        .all(|p| p.declared().is_some_and(|f| f.starts_with('[')));
+    let what = if elements { "elements" } else { "fields" };
+    let how = match apart(layout) {
+        Some(how) => format!("Put them on different lines: {how}."),
+        None if elements => format!(
+            "Give each element lines of its own: {}.",
+            layout.language.wrap_element(layout.line_size)
+        ),
+        None => {
+            "They meet inside one member, which no order of the members takes apart: give each \
+                 thread a member of its own."
+                .to_owned()
+        }
+    };
     Advice {
         fix: Fix::Separate,
         text: format!(
-            "Different threads use fields of {}{}: {}. Put them on different lines{}.{}",
+            "Different threads use {what} of {}{}: {}. {how}{}",
             called(&layout.finding.object),
             layout.origin(),
             short_list(&described, 6),
-            apart(layout)
-                .map(|how| format!(": {how}"))
-                .unwrap_or_default(),
             afterwards(layout)
         ),
         grows_by: growth(layout),

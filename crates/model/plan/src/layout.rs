@@ -310,7 +310,10 @@ impl Part<'_> {
         } else {
             ""
         };
-        format!("bytes {}-{last}{of}", self.position)
+        match last == self.position {
+            true => format!("byte {last}{of}"),
+            false => format!("bytes {}-{last}{of}", self.position),
+        }
     }
 
     /// The field as it is in the declaration. `None` for padding, for bytes that may be of one
@@ -356,7 +359,8 @@ impl Part<'_> {
     }
 
     /// The field in backquotes, or its bytes. The field of a block that is one scalar has no
-    /// name.
+    /// name. The member of an object without a name is called as in its declaration, and an element
+    /// as in the code: `lock` and `table[3]`, not `.lock` and `[3]`.
     pub(crate) fn called(&self, layout: &Layout) -> String {
         match self.word.field.as_deref() {
             // What a library hides in the object itself.
@@ -365,7 +369,13 @@ impl Part<'_> {
                 inside.trim_matches(['(', ')']),
                 called(&layout.finding.object)
             ),
-            Some(field) if !field.is_empty() && !field.starts_with('+') => format!("`{field}`"),
+            Some(field) if field.starts_with('[') => {
+                let array = layout.finding.object.name.as_deref().unwrap_or_default();
+                format!("`{array}{field}`")
+            }
+            Some(field) if !field.is_empty() && !field.starts_with('+') => {
+                format!("`{}`", field.trim_start_matches('.'))
+            }
             _ => self.bytes(layout),
         }
     }

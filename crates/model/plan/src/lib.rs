@@ -114,6 +114,18 @@ fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
                 called(&finding.object)
             ),
         ),
+        Some(LatentOn::MoreCpusThan(cpus)) => (
+            line_size,
+            format!(
+                "These threads share a line, but took turns on {} in this run, so that it cost \
+                 nothing. It will cost as soon as they run at the same time, as with a CPU for \
+                 each.",
+                match cpus {
+                    1 => "one CPU".to_owned(),
+                    cpus => format!("{cpus} CPUs"),
+                }
+            ),
+        ),
         _ => (line_size, "It costs nothing here.".to_owned()),
     };
     let start_moves = matches!(finding.latent_on, Some(LatentOn::StartOffset(_)));
@@ -127,7 +139,10 @@ fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
         all.push(unnamed(&layout));
     }
     for advice in &mut all {
-        advice.text = format!("{when} {}", advice.text);
+        advice.text = match when.ends_with(':') {
+            true => format!("{when} {}", words::continued(&advice.text)),
+            false => format!("{when} {}", advice.text),
+        };
     }
     all
 }

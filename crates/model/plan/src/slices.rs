@@ -77,9 +77,10 @@ pub(crate) fn advise(
              its own. Padding each element would make it many times larger.",
         ),
         _ => format!(
-            "Each of {threads_} works on a slice of {name} ({element} bytes an element), and \
+            "Each of {threads_} works on a slice of {name} ({} an element), and \
              slices of two threads meet inside a line: {between}{rounded}; or give each thread an \
              array of its own.{start}",
+            counted(usize::try_from(element).unwrap_or(usize::MAX), "byte"),
         ),
     };
     Advice {

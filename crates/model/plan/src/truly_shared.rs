@@ -60,7 +60,12 @@ pub(crate) fn advise(layout: &Layout) -> Vec<Advice> {
         ),
         Pattern::Other => (
             Fix::ShareLess,
-            "Let fewer threads write it: a copy per thread, batches, or a split by key",
+            match names.len() {
+                0 | 1 => {
+                    "Let fewer threads write it: a copy per thread, batches, or a split by key"
+                }
+                _ => "Let fewer threads write them: a copy per thread, batches, or a split by key",
+            },
         ),
     };
     vec![Advice {

@@ -28,6 +28,17 @@ pub(crate) fn capital(text: &str) -> String {
     })
 }
 
+/// `text` behind a colon: a word at its start is not capital.
+pub(crate) fn continued(text: &str) -> String {
+    let mut letters = text.chars();
+    match (letters.next(), letters.as_str()) {
+        (Some(first), rest) if rest.starts_with(|c: char| c.is_ascii_lowercase()) => {
+            first.to_lowercase().collect::<String>() + rest
+        }
+        _ => text.to_owned(),
+    }
+}
+
 /// A name in backquotes.
 pub(crate) fn quoted(name: &str) -> String {
     format!("`{name}`")

@@ -1,6 +1,6 @@
-//! Prediction: what would be falsely shared with other line sizes, or if an object started
-//! elsewhere in its line, though today it is not. It uses the same accesses as the verdicts but
-//! is coarser: threads count as simultaneous if they were active in the same time slots of the
+//! Prediction: what would be falsely shared with other line sizes, if an object started
+//! elsewhere in its line, or if threads ran at the same time that took turns, though today it is
+//! not. It uses the same accesses as the verdicts but is coarser: threads count as simultaneous if they were active in the same time slots of the
 //! run (1/32 of it or finer). The cost is an upper bound, because nothing tells how finely the
 //! accesses interleave.
 
@@ -15,10 +15,11 @@ const LEAST_TOUCHES: u32 = 4;
 /// may have run one after the other.
 const LEAST_SLOTS: u32 = 2;
 
-/// Lines that are separate today and that a larger line would join.
+/// Lines that are separate today and that a larger line would join, or one line whose threads
+/// took turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Latent {
-    /// The line size that joins them.
+    /// The size of the line that holds them.
     pub granule: Granule,
     /// The first byte of that line.
     pub base: Address,
@@ -208,20 +209,67 @@ impl Judge {
         any
     }
 
-    /// The start within its line at which false sharing would cost `object` most, in steps of 8
-    /// bytes from today's start. Only words that are on different lines today count. `None` if
-    /// there is no such start.
-    pub fn latent_alignment(&self, object: Span) -> Option<LatentAlignment> {
-        self.caught_up().latent_start(object)
+    /// Today's lines that would be falsely shared if all of their threads ran at the same time:
+    /// two threads use different words of the line in the same time slots, one of them writes,
+    /// and they took turns on a processor, so that `met` is false of them. The most expensive
+    /// first.
+    pub fn latent_turns(&self, met: impl Fn(ThreadId, ThreadId) -> bool) -> Vec<Latent> {
+        self.caught_up().turns_on_lines(met)
     }
 
-    fn latent_start(&self, object: Span) -> Option<LatentAlignment> {
+    fn turns_on_lines(&self, met: impl Fn(ThreadId, ThreadId) -> bool) -> Vec<Latent> {
+        let granule = self.config().granule();
+        let mut all = Vec::new();
+        for (&base, line) in &self.lines {
+            if users_in_force(line).nth(1).is_none() {
+                continue;
+            }
+            let of_user = |user| self.word_times(base, line, user);
+            let mut words: Vec<WordTime<'_>> = users_in_force(line).flat_map(of_user).collect();
+            words.sort_by_key(|w| (w.address, w.user.thread));
+            let clash = clash_of_words(&words, granule, |x, y| {
+                x.address != y.address && !met(x.user.thread, y.user.thread)
+            });
+            if let Some((words, threads, cost_ns, cost_share)) = clash.finish(self) {
+                all.push(Latent {
+                    granule,
+                    base,
+                    lines: vec![base],
+                    words,
+                    threads,
+                    cost_ns,
+                    cost_share,
+                });
+            }
+        }
+        all.sort_by(|a, b| b.cost_ns.total_cmp(&a.cost_ns).then(a.base.cmp(&b.base)));
+        all
+    }
+
+    /// The start within its line at which false sharing would cost `object` most, among the
+    /// multiples of `alignment` bytes, at which it always starts, and at least of 8. Only words that
+    /// are on different lines today count. `None` if there is no such start.
+    pub fn latent_alignment(&self, object: Span, alignment: u64) -> Option<LatentAlignment> {
+        self.caught_up().latent_start(object, alignment)
+    }
+
+    fn latent_start(&self, object: Span, alignment: u64) -> Option<LatentAlignment> {
         let granule = self.config().granule();
         let mut words = self.words_of(object);
         words.sort_by_key(|w| (w.address, w.user.thread));
         let mut best: Option<LatentAlignment> = None;
-        for shift in (8..granule.bytes()).step_by(8) {
-            let clash = clash_of_words(&words, granule, shift);
+        // An object that does not start at such a multiple today may start anywhere.
+        let whole = alignment.max(8);
+        let step = match object.start.0.is_multiple_of(whole) {
+            true => whole,
+            false => 8,
+        };
+        let step = usize::try_from(step).unwrap_or(usize::MAX);
+        for shift in (0..granule.bytes()).step_by(step).skip(1) {
+            let moved = |w: &WordTime<'_>| granule.base(w.address.offset(shift as i64));
+            let clash = clash_of_words(&words, granule, |x, y| {
+                granule.base(x.address) != granule.base(y.address) && moved(x) == moved(y)
+            });
             let Some((words, threads, cost_ns, cost_share)) = clash.finish(self) else {
                 continue;
             };
@@ -338,19 +386,22 @@ fn add_costs(clash: &mut Clash, x: (&User, f64, f64), y: (&User, f64, f64)) {
     clash.add_cost(y.0.thread, lost, y.2);
 }
 
-fn clash_of_words(words: &[WordTime<'_>], granule: Granule, shift: u64) -> Clash {
+/// The conflicts of those words, in the order of their addresses, that are less than `granule`
+/// apart and that `would_share` one.
+fn clash_of_words(
+    words: &[WordTime<'_>],
+    granule: Granule,
+    would_share: impl Fn(&WordTime<'_>, &WordTime<'_>) -> bool,
+) -> Clash {
     let mut clash = Clash::default();
-    let moved = |w: &WordTime<'_>| granule.base(w.address.offset(shift as i64));
     for (i, x) in words.iter().enumerate() {
         let near = words[i + 1..]
             .iter()
             .take_while(|y| y.address.0 - x.address.0 < granule.bytes());
         for y in near {
-            let apart = granule.base(x.address) != granule.base(y.address);
-            if !apart
-                || moved(x) != moved(y)
-                || !(x.writes || y.writes)
+            if !(x.writes || y.writes)
                 || !meet(x.user, y.user)
+                || !would_share(x, y)
                 || shares_both(words, x, y)
             {
                 continue;

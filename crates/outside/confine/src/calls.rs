@@ -15,6 +15,8 @@ pub enum Work {
     Files,
     /// It observes processes, and changes nothing in them.
     Observe,
+    /// It observes all processes, and has what it found named in processes of its own.
+    Watch,
     /// It stops threads of a process and moves its bytes.
     Repair,
 }
@@ -87,6 +89,9 @@ const REPAIRING: &[i64] = &[
 /// memory that a process of its is given.
 const BESIDE_OURS: &[i64] = &[libc::SYS_wait4, libc::SYS_waitid, libc::SYS_memfd_create];
 
+/// What watching needs beside: to wait for the processes that name what was found.
+const WATCHING: &[i64] = &[libc::SYS_wait4];
+
 /// What taking the rights of a process for one call needs. Without these calls, rights that were
 /// given up for good can't be had back.
 const CHANGING_RIGHTS: &[i64] = &[
@@ -140,6 +145,7 @@ fn rules(
     let more: &[&[i64]] = match work {
         Work::Files => &[],
         Work::Observe => &[OBSERVING],
+        Work::Watch => &[OBSERVING, WATCHING],
         Work::Repair => &[OBSERVING, REPAIRING],
     };
     let more = more.iter().copied().flatten();
@@ -157,7 +163,7 @@ fn rules(
     // memory that it shares with the process.
     let writing = libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;
     let writing = match work {
-        Work::Files | Work::Observe => writing | libc::O_ACCMODE,
+        Work::Files | Work::Observe | Work::Watch => writing | libc::O_ACCMODE,
         Work::Repair => writing,
     };
     rules.insert(libc::SYS_open, vec![rule([none_of(1, writing as u64)?])?]);
@@ -166,7 +172,13 @@ fn rules(
     let thread = libc::CLONE_VM | libc::CLONE_THREAD;
     let thread = all_of(0, thread as u64)?;
     let spaces = none_of(0, NAMESPACES)?;
-    rules.insert(libc::SYS_clone, vec![rule([thread, spaces])?]);
+    let mut clones = vec![rule([thread, spaces])?];
+    if work == Work::Watch {
+        // Plain forks: with this filter, and with memory of their own.
+        let others = NAMESPACES | (libc::CLONE_VM | libc::CLONE_PARENT) as u64;
+        clones.push(rule([none_of(0, others)?])?);
+    }
+    rules.insert(libc::SYS_clone, clones);
     signals(work, subject, &mut rules)?;
     // Limits of our own are read and set; those of others are not.
     rules.insert(libc::SYS_prlimit64, vec![rule([equals(0, 0)?])?]);

@@ -12,7 +12,7 @@ mod files;
 
 use calls::Subject;
 pub use calls::Work;
-use rustix::thread::CapabilitySet;
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::fmt;
 use sunder_access::ProcessId;
 use sunder_observe::foreign::ForeignFiles;
@@ -74,7 +74,7 @@ pub fn to_files() -> Confined {
 pub fn beside(process: ProcessId, work: Work) -> Confined {
     let used = match work {
         Work::Repair => MemoryUse::Write,
-        Work::Observe | Work::Files => MemoryUse::Read,
+        Work::Observe | Work::Watch | Work::Files => MemoryUse::Read,
     };
     let memory = || proc::memory(process, used);
     let before = memory().ok();
@@ -95,6 +95,48 @@ pub fn beside(process: ProcessId, work: Work) -> Confined {
         files: None,
         rights,
     }
+}
+
+/// For a command that observes all processes of the machine. It opens what each of them names with the
+/// rights of that one, so the rights to take others' are kept; and that to read files of all users, as
+/// the kernel shows the memory of a process as a file of its user.
+pub fn beside_all() -> Confined {
+    let kept = TO_OBSERVE
+        .union(CapabilitySet::DAC_READ_SEARCH)
+        .union(CapabilitySet::SETUID)
+        .union(CapabilitySet::SETGID);
+    Confined {
+        rights: keep(kept),
+        calls: calls::only_for(Work::Watch, None, true),
+        files: None,
+    }
+}
+
+/// For the part of a command that hands results to others, and reads nothing but these results: no
+/// capability is left. It goes on to write files and to connect.
+pub fn to_send() -> Confined {
+    Confined {
+        rights: keep(CapabilitySet::empty()),
+        calls: true,
+        files: None,
+    }
+}
+
+/// Gives up all capabilities but `kept`, for good. Returns whether that was possible; `None` if there was
+/// nothing to give up.
+fn keep(kept: CapabilitySet) -> Option<bool> {
+    let own = rustix::thread::capabilities(None).ok()?;
+    if (own.permitted | own.effective).difference(kept).is_empty() {
+        return None;
+    }
+    let sets = CapabilitySets {
+        effective: own.effective & kept,
+        permitted: own.permitted & kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    // Without capabilities of its own, root would get all of them back with a program that it executes.
+    let _ = rustix::thread::set_no_new_privs(true);
+    Some(rustix::thread::set_capabilities(None, sets).is_ok())
 }
 
 /// For a command that has started `process`, which has begun: what the command keeps is not handed down

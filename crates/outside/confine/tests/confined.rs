@@ -15,7 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use sunder_access::ProcessId;
-use sunder_confine::{Work, beside, beside_our_own, to_files};
+use sunder_confine::{Work, beside, beside_all, beside_our_own, to_files, to_send};
 use sunder_observe::proc::{self, MemoryUse};
 
 /// Names a test's second run, which is the confined one, and what it looks at.
@@ -171,6 +171,60 @@ fn an_observer_reads_its_process_and_has_no_more_rights_than_that() {
     nothing_is_started_or_reached();
     drop(process.stdin.take());
     // It can't be waited for: that is no part of observing. It ends with its input.
+}
+
+#[test]
+fn a_watcher_reads_all_processes_and_forks_and_does_nothing_else() {
+    let Some(file) = argument() else {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let path = file.path().to_str().expect("a plain path");
+        let name = "a_watcher_reads_all_processes_and_forks_and_does_nothing_else";
+        again(name, path);
+        return;
+    };
+    let user = is_root().then_some(NOBODY);
+    let mut process = waiting(Path::new("/bin/cat"), user);
+    let confined = beside_all();
+    assert!(confined.is_whole(), "{confined:?}");
+    let memory = format!("/proc/{}/mem", process.id());
+    File::open(&memory).expect("any process may be read");
+    assert!(File::options().write(true).open(&memory).is_err());
+    assert!(File::options().append(true).open(&file).is_err());
+    nothing_is_started_or_reached();
+    // SAFETY: the child only ends.
+    let child = unsafe {
+        match libc::fork() {
+            0 => libc::_exit(i32::from(File::create(&file).is_ok())),
+            child => child,
+        }
+    };
+    let mut status = -1;
+    // SAFETY: waits for our child, and writes to `status`.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "it is confined, too");
+    drop(process.stdin.take());
+}
+
+#[test]
+fn who_hands_records_on_has_no_capability_and_gets_none() {
+    if !is_root() {
+        println!("SKIP: only root has rights to give up");
+        return;
+    }
+    if argument().is_none() {
+        again("who_hands_records_on_has_no_capability_and_gets_none", "");
+        return;
+    }
+    assert_eq!(to_send().rights, Some(true));
+    let status = std::fs::read_to_string("/proc/thread-self/status").expect("readable");
+    for set in ["CapEff:\t0", "CapPrm:\t0", "NoNewPrivs:\t1"] {
+        assert!(status.contains(set), "{set}: {status}");
+    }
+    let empty = status
+        .lines()
+        .filter(|line| line.ends_with("\t0000000000000000"));
+    assert!(empty.count() >= 3, "{status}");
+    assert_eq!(to_send().rights, None, "nothing is left to give up");
 }
 
 #[test]

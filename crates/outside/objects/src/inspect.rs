@@ -42,12 +42,22 @@ pub fn inspect(path: &Path) -> Option<ProgramFacts> {
             .any(|h| h.p_type(endian) == PT_INTERP),
         needed: needed(&elf),
         symbols: has(".symtab"),
-        build_id: elf
-            .build_id()
-            .ok()
-            .flatten()
-            .map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()),
+        build_id: hex_build_id(&elf),
     })
+}
+
+/// The build id of a program's open file, in hex; `None` if it has none or is no 64-bit ELF file. The
+/// file may be any that a program has made.
+pub fn build_id(file: File) -> Option<String> {
+    let bytes = FileBytes::of(file);
+    hex_build_id(&ElfFile64::parse(&bytes).ok()?)
+}
+
+fn hex_build_id(elf: &Elf<'_>) -> Option<String> {
+    let id = elf.build_id().ok().flatten()?;
+    // Hashes have 20 bytes at most; the linker lets anybody write more.
+    let bytes = id.iter().take(64);
+    Some(bytes.map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Whether a dynamic loader runs before the program in an open file; `None` if it is no 64-bit ELF

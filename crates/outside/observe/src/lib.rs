@@ -32,7 +32,7 @@ pub use event::{Event, RawSample, Registers};
 pub use import::{ImportError, Imported, import};
 pub use launch::{Child, Launch, Prepared};
 pub use pace::{Pace, PaceSample};
-pub use perf::{FrequencyPlan, PerfRefusal, PerfSampler, Wait};
+pub use perf::{FrequencyPlan, PerfRefusal, PerfSampler, SystemSampler, Wait};
 pub use pmu::PmuSampler;
 pub use presence::{Presence, Turns};
 pub use slots::SlotReader;

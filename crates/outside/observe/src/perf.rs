@@ -11,8 +11,11 @@ mod open;
 mod plan;
 mod record;
 mod sampler;
+mod stream;
+mod system;
 
 pub use crate::perf_event::{PerfRefusal, paranoid_level};
 pub use first::FirstEvent;
 pub use plan::{FrequencyPlan, MAX_FREQUENCY};
 pub use sampler::{PerfSampler, Wait};
+pub use system::{SystemSampler, interrupt_cost, refusal as system_refusal};

@@ -26,7 +26,7 @@ mod timers;
 
 pub use all::processes;
 pub use anonymous::{AnonymousShared, is_anonymous_shared};
-pub use cgroup::control_groups;
+pub use cgroup::{control_group, control_groups};
 pub use cmdline::command_line;
 pub use comm::thread_name;
 pub use exe::executable;
@@ -40,7 +40,7 @@ pub use own_limits::own_limit;
 pub use own_memory::{OwnMemory, memory_left, own_address_space, own_memory};
 pub use smaps::{Flagged, flagged, flagged_of};
 pub(crate) use stat::busiest_first;
-pub use stat::{has_waited_for_children, started, state};
+pub use stat::{has_waited_for_children, start_ticks, started, state};
 pub use status::{Fields, Status, is_alive, living_number, status};
 pub(crate) use syscall::SyscallFile;
 pub use syscall::runs;

@@ -2,6 +2,11 @@
 //! choice of the places where breakpoints on instructions should find it out. One for each process
 //! image. Fed by `process`; it must not set a breakpoint itself.
 
+mod alike;
+
+pub use alike::Touched;
+
+use alike::Alike;
 use std::collections::HashMap;
 use sunder_access::{CodeAddress, ThreadId, Time};
 use sunder_observe::{Decoded, RawSample};
@@ -36,6 +41,8 @@ struct Place {
     suspects: Vec<CodeAddress>,
     ways_unknown: bool,
     threads: Vec<Thread>,
+    /// What bursts saw of those threads.
+    alike: Alike,
     /// The first suspect of the next burst.
     next: usize,
     bursts: u32,
@@ -74,6 +81,21 @@ impl Place {
             && (thread.explained || !self.ways_unknown)
     }
 
+    /// Nanoseconds of the samples here of threads whose accesses are not known, neither from bursts
+    /// that saw them nor from those that saw others.
+    fn unknown(&self) -> u64 {
+        let seen = |id| {
+            let thread = self.threads.iter().find(|thread| thread.id == id);
+            thread.is_some_and(|thread| self.is_known(thread))
+        };
+        let unseen = self.threads.iter().filter(|thread| !self.is_known(thread));
+        let time = unseen.map(|thread| thread.time - thread.settled).sum();
+        if time > 0 && !self.untold && self.alike.tells(self.threads.len(), seen) {
+            return 0;
+        }
+        time
+    }
+
     fn add_suspect(&mut self, suspect: CodeAddress) {
         if self.suspects.contains(&suspect) {
             return;
@@ -99,7 +121,7 @@ pub struct Question {
 }
 
 /// What a burst saw of one thread.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Answer {
     /// The thread.
     pub thread: ThreadId,
@@ -109,6 +131,8 @@ pub struct Answer {
     pub executed: u32,
     /// Whether each suspect that was executed gave an address.
     pub all_told: bool,
+    /// What the suspects accessed.
+    pub touched: Vec<Touched>,
 }
 
 /// The places of one process image.
@@ -224,6 +248,9 @@ impl Blind {
         }
         for answer in answers.iter().filter(|answer| answer.passes > 0) {
             place.untold |= !answer.all_told;
+            for &touched in &answer.touched {
+                place.alike.add(answer.thread, touched);
+            }
             let mut threads = place.threads.iter_mut();
             if let Some(thread) = threads.find(|thread| thread.id == answer.thread) {
                 thread.looked_at.extend(looked_at);
@@ -248,21 +275,16 @@ impl Blind {
 
     /// The places with such time.
     pub fn unknown(&self) -> impl Iterator<Item = (CodeAddress, u64)> + '_ {
-        self.places.iter().filter_map(|(&at, place)| {
-            let unknown = place
-                .threads
-                .iter()
-                .filter(|thread| !place.is_known(thread));
-            let time = unknown.map(|thread| thread.time - thread.settled).sum();
-            (time > 0).then_some((at, time))
-        })
+        let places = self.places.iter();
+        let unknown = places.map(|(&at, place)| (at, place.unknown()));
+        unknown.filter(|(_, time)| *time > 0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sunder_access::{Kind, ProcessId};
+    use sunder_access::{Address, Kind, ProcessId, Span};
     use sunder_observe::{NearAccess, Registers};
 
     const JOIN: CodeAddress = CodeAddress(0x100);
@@ -319,6 +341,7 @@ mod tests {
             passes,
             executed,
             all_told: true,
+            touched: Vec::new(),
         }
     }
 
@@ -360,6 +383,32 @@ mod tests {
         assert_eq!(asked.len(), 6);
         blind.answered(&second, Time(0), &second.suspects, &[answer(7, 8, 0)]);
         assert_eq!(blind.time(), (1000, 0));
+    }
+
+    /// Of four threads a burst sees three, whose data lie far apart, or side by side.
+    #[test]
+    fn a_thread_that_no_burst_saw_is_like_the_others_if_they_lie_far_apart() {
+        for (distance, unknown) in [(0x1_0000, 0), (64, 1000)] {
+            let mut blind = Blind::default();
+            for thread in 1..=4 {
+                sample_at_join(&mut blind, thread, &[0x80]);
+            }
+            let question = blind.question(Time(0)).expect("all of the time");
+            let seen: Vec<Answer> = (1..=3)
+                .map(|thread| Answer {
+                    touched: vec![Touched {
+                        instruction: CodeAddress(0x80),
+                        span: Span::new(Address(0x5000 + u64::from(thread) * distance), 8),
+                        writes: true,
+                    }],
+                    ..answer(thread, 8, 8)
+                })
+                .collect();
+            blind.answered(&question, Time(0), &question.suspects, &seen[..2]);
+            assert_eq!(blind.time(), (4000, 2000), "two are too few");
+            blind.answered(&question, Time(0), &question.suspects, &seen);
+            assert_eq!(blind.time(), (4000, unknown), "{distance:#x} apart");
+        }
     }
 
     /// A debugger uses two of the four slots.

@@ -2,14 +2,15 @@
 //! with another layout, and names its objects. Each prediction is an upper bound and is shown
 //! separately from what was observed.
 
+use crate::beside::Beside;
 use crate::process::Process;
 use crate::shown::show_object;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use sunder_access::{Address, Granule, ThreadId};
 use sunder_findings as findings;
 use sunder_findings::{Finding, LatentOn, OnSmallerLines, Sharing};
 use sunder_objects::{ObjectKind, ObjectName};
-use sunder_sharing::{Judge, LatentWord, Verdict};
+use sunder_sharing::{Latent, LatentWord, Verdict};
 
 /// Line sizes of other machines: 128 bytes on Apple and POWER processors (and
 /// what Intel's prefetcher fetches in pairs), 256 on IBM Z.
@@ -22,6 +23,9 @@ const SMALLER_SIZE: u64 = 32;
 /// The most predictions that are named, the costliest first.
 const MOST: usize = 16;
 
+/// The most threads of which it is worked out which took turns.
+const MOST_THREADS: usize = 256;
+
 /// A prediction with its objects.
 struct Prediction {
     on: LatentOn,
@@ -32,15 +36,34 @@ struct Prediction {
     neighbour: Option<ObjectName>,
 }
 
+/// Two threads met on a line if one of them ran beside the other for more than this share of its
+/// time: by less, the sampling of turns may err.
+const MET: f64 = 0.05;
+
 /// The predictions for one process that may cost more than `threshold` percent. Leaves out
-/// `known` objects, for which false sharing was found.
+/// `known` objects, for which false sharing was found. The program was allowed to use `cpus`
+/// processors; `beside` knows which threads ran at the same time.
 pub fn predict(
     process: &mut Process,
     line: Granule,
     threshold: f64,
     known: &[Finding],
+    (cpus, beside): (u32, &mut Beside),
 ) -> Vec<Finding> {
     let mut predictions: BTreeMap<u64, Prediction> = BTreeMap::new();
+    for new in turns(process, threshold, cpus, beside) {
+        if let Some(named) = objects_of(process, new.words) {
+            predictions
+                .entry(named.object.start.0)
+                .or_insert(Prediction {
+                    on: LatentOn::MoreCpusThan(cpus),
+                    words: named.words,
+                    cost_share: new.cost_share,
+                    object: named.object,
+                    neighbour: named.neighbour,
+                });
+        }
+    }
     for bytes in OTHER_SIZES {
         let Ok(granule) = Granule::new(bytes) else {
             continue;
@@ -51,7 +74,7 @@ pub fn predict(
             let Some(named) = objects_of(process, new.words) else {
                 continue;
             };
-            // Only the smallest line size at which the sharing happens is reported.
+            // Only the smallest change with which the sharing happens is reported.
             predictions
                 .entry(named.object.start.0)
                 .or_insert(Prediction {
@@ -64,7 +87,7 @@ pub fn predict(
         }
     }
     for prediction in predictions.values_mut() {
-        move_start(&process.judge, prediction, threshold);
+        move_start(process, prediction, threshold);
     }
     let is_known = |o: &ObjectName| {
         let start = o.start;
@@ -82,16 +105,43 @@ pub fn predict(
         .collect()
 }
 
+/// The lines whose threads took turns because there were more threads than processors.
+fn turns(process: &Process, threshold: f64, cpus: u32, beside: &mut Beside) -> Vec<Latent> {
+    let times = process.judge.thread_time();
+    let threads: Vec<ThreadId> = times.iter().map(|t| t.thread).collect();
+    if threads.len() <= cpus as usize {
+        return Vec::new();
+    }
+    let mut part = |a, b| beside.share(a, std::iter::once(b));
+    // Threads of which nothing is known may have met.
+    let never = |part: Option<f64>| part.is_some_and(|part| part <= MET);
+    let mut apart: HashSet<(ThreadId, ThreadId)> = HashSet::new();
+    for (i, &a) in threads.iter().enumerate().take(MOST_THREADS) {
+        for &b in threads.iter().take(MOST_THREADS).skip(i + 1) {
+            if never(part(a, b)) && never(part(b, a)) {
+                apart.extend([(a, b), (b, a)]);
+            }
+        }
+    }
+    let met = |a, b| !apart.contains(&(a, b));
+    let mut all = process.judge.latent_turns(met);
+    all.retain(|l| l.cost_share * 100.0 >= threshold);
+    all.truncate(MOST);
+    all
+}
+
 /// Replaces the prediction for another line size by one for another start of the object, if
 /// there is one. The allocator may place the object so on the same machine.
-fn move_start(judge: &Judge, prediction: &mut Prediction, threshold: f64) {
-    if prediction.object.kind != ObjectKind::Heap {
+fn move_start(process: &Process, prediction: &mut Prediction, threshold: f64) {
+    let longer = matches!(prediction.on, LatentOn::LineSize(_));
+    if prediction.object.kind != ObjectKind::Heap || !longer {
         return;
     }
     let Some(span) = prediction.object.span() else {
         return;
     };
-    let Some(moved) = judge.latent_alignment(span) else {
+    let alignment = process.alignment_of(span);
+    let Some(moved) = process.judge.latent_alignment(span, alignment) else {
         return;
     };
     if moved.cost_share * 100.0 >= threshold {

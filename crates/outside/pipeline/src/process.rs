@@ -433,6 +433,17 @@ impl Process {
         context
     }
 
+    /// The alignment at which every heap block like the one at `span` starts: what the program
+    /// requested, and at least what `malloc` promises for its size (glibc's manual, section 3.2.3.6:
+    /// 16 bytes on 64-bit systems; allocators that give less do so for blocks below 16 bytes only).
+    pub fn alignment_of(&self, span: Span) -> u64 {
+        let heap = self.heap.as_ref();
+        let block = heap.and_then(|heap| heap.segment.block_at(span.start));
+        let requested = block.filter(|block| block.span.start == span.start);
+        let usual = if span.len < 16 { 8 } else { 16 };
+        requested.map_or(1, |block| block.alignment).max(usual)
+    }
+
     /// The stack frames that hold `address`, among those in which threads were created.
     fn frames(&self, address: Address) -> Vec<StackFrame> {
         let creations = self.heap.iter().flat_map(|heap| heap.segment.creations());

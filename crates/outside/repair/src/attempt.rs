@@ -60,6 +60,22 @@ impl Stay {
     pub fn gain(&self) -> Option<f64> {
         mean(&self.gains)
     }
+
+    /// The same of the thread that got on worst.
+    pub fn least_gain(&self) -> Option<f64> {
+        least(&self.gains)
+    }
+}
+
+/// Whether such gains pay. A program that waits for all of its threads is as fast as the slowest,
+/// so none may lose more than chance explains.
+fn pays(gains: &[(ThreadId, Gain)]) -> bool {
+    mean(gains).is_some_and(|mean| mean >= WORTH_KEEPING)
+        && least(gains).is_some_and(|least| least * WORTH_KEEPING >= 1.0)
+}
+
+fn least(gains: &[(ThreadId, Gain)]) -> Option<f64> {
+    gains.iter().map(|g| g.1.ratio).min_by(f64::total_cmp)
 }
 
 /// The geometric mean of the gains: if one thread got twice as fast and another half as fast,
@@ -437,10 +453,11 @@ impl Attempt {
         let Some(stay) = self.stays.last_mut() else {
             return Phase::Settled;
         };
-        if stay.gain().is_none_or(|known| gain > known) {
+        let pays = pays(&found);
+        if pays || stay.gain().is_none_or(|known| gain > known) {
             stay.gains = found;
         }
-        if gain >= WORTH_KEEPING {
+        if pays {
             return Phase::Settled;
         }
         if second {

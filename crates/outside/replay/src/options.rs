@@ -56,7 +56,7 @@ impl Simulate {
             most_nodes: u32::MAX,
             protocol: Protocol::Mesi,
             caches: None,
-            order: Order::Parallel,
+            order: Order::Canonical,
             map: Vec::new(),
             placement: PlacementAsked::Actual,
             pad: Vec::new(),
@@ -105,8 +105,11 @@ pub enum PlacementAsked {
 pub enum Order {
     /// As if each thread had a processor of its own, all of one speed; only synchronisation
     /// orders them.
-    #[default]
     Parallel,
+    /// The same, but a lock goes to the thread that asks for it first in this order, whoever had
+    /// it in the recording: the same for all recordings of threads that do the same.
+    #[default]
+    Canonical,
     /// The recorded order, which the load of the recording machine has shaped.
     Recorded,
 }

@@ -58,7 +58,7 @@ pub fn record(deeds: &[(usize, Deed)]) -> (tempfile::TempDir, PathBuf) {
     unsafe {
         let buffers: Vec<_> = places
             .iter()
-            .map(|place| recorder.attach(&raw const *place, 0).unwrap())
+            .map(|place| recorder.attach(&raw const *place, 0, 0).unwrap())
             .collect();
         for (thread, deed) in deeds {
             let buffer = buffers[*thread];

@@ -1,5 +1,6 @@
 //! Sentences about findings and runs, shared by text, HTML and SARIF.
 
+mod change;
 mod evidence;
 mod line;
 mod object;
@@ -7,6 +8,7 @@ mod run;
 mod simulation;
 mod verdict;
 
+pub(crate) use change::{ChangeVerdict, change_answer, change_costs, change_kind};
 pub(crate) use evidence::{evidence, private_page};
 pub(crate) use line::{Touch, access_kind, drawn_line_size, line_position, site_place, word_name};
 pub(crate) use object::{inner_field, origin, place, thread_label};

@@ -3,7 +3,11 @@
 //! template's escaping; nothing here marks text as safe.
 
 mod card;
+mod code;
+mod comparison;
+mod facets;
 mod heatmap;
+mod place;
 mod timeline;
 
 use crate::clean::clean;
@@ -11,6 +15,8 @@ use crate::describe::{self, Counts};
 use crate::figures::{grouped, percent, seconds};
 use askama::Template;
 use card::Card;
+pub use comparison::comparison_html;
+use facets::Facet;
 use sunder_findings::{Exit, Findings};
 
 #[derive(Template)]
@@ -25,6 +31,8 @@ struct Report {
     /// Sentences for a run that found nothing significant.
     looked_at: Vec<String>,
     cards: Vec<Card>,
+    /// The lists of the filter.
+    facets: Vec<Facet>,
     /// The changes that were tried, and the total that the figures refer to.
     tried: Vec<describe::TriedRow>,
     tried_of: Option<String>,
@@ -41,10 +49,11 @@ struct Report {
 pub fn html(findings: &Findings) -> String {
     let threshold = findings.run.threshold_percent;
     let counts = Counts::of(findings, threshold);
-    let cards: Vec<Card> = findings
-        .findings
-        .iter()
-        .map(|f| Card::new(findings, f, threshold))
+    let (facets, keys) = facets::facets(findings);
+    let cards: Vec<Card> = keys
+        .into_iter()
+        .enumerate()
+        .map(|(at, keys)| Card::new(findings, at, keys, threshold))
         .collect();
     let report = Report {
         folded: cards.iter().all(|c| c.minor),
@@ -60,6 +69,7 @@ pub fn html(findings: &Findings) -> String {
             Vec::new()
         },
         cards,
+        facets,
         tried: describe::tried(findings),
         tried_of: describe::tried_of(findings),
         hidden: describe::hidden(counts, threshold),

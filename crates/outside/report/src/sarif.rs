@@ -42,8 +42,9 @@ const RULES: [Rule; 3] = [
         name: "LatentFalseSharing",
         level: "note",
         short: "Threads would share a cache line falsely on another machine or layout.",
-        full: "On this machine and layout the data of different threads lie on different lines. \
-               With other line sizes, or if the object started elsewhere, they would not.",
+        full: "In this run the data of different threads lay on different lines, or the threads \
+               took turns. With other line sizes, if the object started elsewhere, or with more \
+               processors, they would share lines at the same time.",
     },
 ];
 

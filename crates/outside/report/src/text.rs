@@ -10,11 +10,13 @@ mod options;
 mod page;
 mod picture;
 mod summary;
+mod watched;
 
 pub use comparison::comparison_text;
 pub use explanation::explanation;
 pub use markdown::comparison_markdown;
 pub use options::TextOptions;
+pub use watched::watched_text;
 
 use crate::describe::{self, Counts};
 use page::{Page, Paint};
@@ -158,7 +160,7 @@ fn latent(page: &mut Page, all: &Findings, counts: Counts, options: &TextOptions
     page.blank();
     page.line(&[
         (Paint::Bold, "Latent"),
-        (Paint::Dim, ": costs nothing on this machine and layout"),
+        (Paint::Dim, ": cost nothing in this run"),
     ]);
     for one in all.findings.iter().filter(|f| f.latent) {
         if options.all {

@@ -331,6 +331,7 @@ impl Reading {
         let kinds = Kinds::HEAP.with(Kinds::THREADS).with(Kinds::SYNC);
         let mut pieces = match self.about.order {
             Order::Parallel => trace.pieces_in_parallel(kinds),
+            Order::Canonical => trace.pieces_in_canonical_order(kinds),
             Order::Recorded => trace.pieces(kinds),
         };
         while let Some(piece) = pieces.next() {

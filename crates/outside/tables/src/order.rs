@@ -1,4 +1,4 @@
-//! The two orders in which a trace's events can be numbered. They are those of replays.
+//! The orders in which a trace's events can be numbered. They are those of replays.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum Order {
     /// As if each thread had a processor of its own; only synchronisation orders them.
     Parallel,
+    /// The same, but who asks for a lock first gets it, whoever had it in the recording.
+    Canonical,
     /// As recorded.
     Recorded,
 }
@@ -17,6 +19,7 @@ impl Order {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Parallel => "parallel",
+            Self::Canonical => "canonical",
             Self::Recorded => "recorded",
         }
     }

@@ -4,13 +4,18 @@
 //! order; reads each thread through an [`Events`] of its own.
 //!
 //! The order of synchronisation is kept: an event that acquires an object waits until all releases
-//! of that object that were recorded before it have been given. A trace does not tell which mutex
-//! belongs to a condition variable. So a thread that wakes from a condition variable waits for all
-//! earlier releases, and a thread that acquires any object waits for all earlier waits on condition
-//! variables, each of which releases some mutex. A thread that leaves a barrier waits for that
-//! round of it, however late it went on (`barriers`). A thread's start waits for its creation, and
-//! a join for the ends of threads. Atomic operations are accesses and order nothing here. The rules
-//! are in `waits`; `pieces` gives the same order, many accesses at once.
+//! of that object that were recorded before it have been given. A thread that leaves a barrier waits
+//! for that round of it, however late it went on (`barriers`); one that leaves a condition variable,
+//! for the first signal since it began to wait (`conditions`). A thread's start waits for its
+//! creation, and a join for the ends of threads. Atomic operations are accesses and order nothing
+//! here. The rules are in `waits`; `pieces` gives the same order, many accesses at once.
+//!
+//! Older traces do not tell which mutex belongs to a condition variable. There, a thread that wakes
+//! waits for all earlier releases, and a thread that acquires any object waits for all earlier waits
+//! on condition variables, each of which releases some mutex.
+//!
+//! The canonical order differs in one rule: locks and semaphores are not taken as recorded, but by
+//! who asks first (`locks`).
 
 use super::event::{Event, What};
 use super::events::Events;
@@ -28,8 +33,8 @@ pub struct Parallel<'t> {
 }
 
 impl<'t> Parallel<'t> {
-    pub(super) fn new(trace: &'t Trace, filter: Filter) -> Self {
-        let mut waits = Waits::new(trace, &filter);
+    pub(super) fn new(trace: &'t Trace, filter: Filter, canonical: bool) -> Self {
+        let mut waits = Waits::new(trace, &filter, canonical);
         let mut start = None::<Time>;
         let wanted = trace.threads().iter();
         let wanted = wanted.filter(|thread| filter.wants_thread(thread.index));
@@ -93,7 +98,7 @@ impl Iterator for Parallel<'_> {
                 self.advance(number);
             } else if self.waits.deliver(number, &mut event) {
                 self.advance(number);
-                self.waits.delivered(&event);
+                self.waits.delivered(number, &event);
             } else {
                 continue;
             }

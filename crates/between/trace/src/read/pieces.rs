@@ -27,14 +27,17 @@ impl<'t> Pieces<'t> {
         Self(Order::Recorded(Recorded::new(trace, kinds)))
     }
 
-    /// The same, as if each thread had a CPU of its own.
-    pub(super) fn parallel(trace: &'t Trace, kinds: Kinds) -> Self {
+    /// The same, as if each thread had a CPU of its own; locks are taken as recorded, or in the
+    /// `canonical` order.
+    pub(super) fn parallel(trace: &'t Trace, kinds: Kinds, canonical: bool) -> Self {
         let kinds = kinds.with(Kinds::ACCESSES);
         let filter = Filter {
             kinds,
             ..Filter::default()
         };
-        Self(Order::Parallel(Box::new(InParallel::new(trace, filter))))
+        Self(Order::Parallel(Box::new(InParallel::new(
+            trace, filter, canonical,
+        ))))
     }
 
     /// The next piece; `None` at the end.

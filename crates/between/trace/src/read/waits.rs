@@ -1,11 +1,13 @@
-//! The rules of the parallel order (`parallel`): what threads wait for when each has a CPU of its
-//! own, and whose turn is next. Used by readers of single events and of many at once (`pieces`).
+//! The rules of the parallel and the canonical order (`parallel`): what threads wait for when each
+//! has a CPU of its own, and whose turn is next. Used by readers of single events and of many at once (`pieces`).
 //! Reads only the events that order threads, once at the beginning.
 
 use super::barriers::{Passage, rounds};
+use super::conditions::{self, Act, wakes};
 use super::event::{Event, What};
 use super::filter::{Filter, Kinds};
 use super::lane::each_event;
+use super::locks::{Deed, Locks};
 use super::releases::{Queues, Releases, Scope, Source};
 use super::trace::Trace;
 use crate::slot::Sync;
@@ -33,6 +35,8 @@ pub(super) struct Waits {
     queues: Queues,
     /// The latest clock of the threads that wait or have ended.
     latest: u64,
+    /// Who holds which lock, in the canonical order.
+    locks: Option<Locks>,
     /// A thread that goes on although the release that it waits for is missing.
     unblocked: Option<usize>,
     /// The clock's value at the latest release of each object. The fields below: at the latest
@@ -56,6 +60,11 @@ pub(super) struct Waiter {
     wait: u64,
     /// The ends, in recorded ticks, of the barrier rounds that it still has to leave.
     rounds: VecDeque<u64>,
+    /// The ticks before which it waits for signals at the condition variables that it still has to
+    /// leave.
+    wakes: VecDeque<u64>,
+    /// Whether it has got the lock that its next event takes.
+    granted: bool,
     /// Its number in the trace.
     index: u32,
 }
@@ -63,8 +72,8 @@ pub(super) struct Waiter {
 /// The effect of an event on the order of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Waits for its creation by the thread with this number.
-    Starts(u32),
+    /// Waits for its creation by the thread with the first number; its own is the second.
+    Starts(u32, u32),
     /// Waits for releases of the same object.
     Acquires(Scope),
     /// Waits for ends of threads.
@@ -74,10 +83,16 @@ enum Role {
     Neither,
 }
 
+/// The object that stands for the creation of the thread with this number in the trace. No object
+/// of a program has such an address.
+const fn creation(index: u64) -> u64 {
+    index | 1 << 63
+}
+
 impl Role {
-    pub(super) const fn of(what: &What) -> Self {
-        match what {
-            What::ThreadStart { parent, .. } => Self::Starts(*parent),
+    pub(super) const fn of(event: &Event) -> Self {
+        match &event.what {
+            What::ThreadStart { parent, .. } => Self::Starts(*parent, event.thread),
             What::ThreadEnd => Self::Ends,
             What::Sync { kind, object } => match kind {
                 Sync::MutexLock
@@ -87,13 +102,15 @@ impl Role {
                 | Sync::SemaphoreWait
                 | Sync::OncePassed
                 | Sync::SpinLock
+                | Sync::ConditionLeave
                 | Sync::HappensAfter => Self::Acquires(Scope::Object(object.0)),
                 Sync::ConditionWoken => Self::Acquires(Scope::Unknown),
                 // Releases its mutex, or names no object.
                 Sync::ConditionWait | Sync::OnceDone => Self::Releases(Scope::Unknown),
-                Sync::ThreadCreate => Self::Releases(Scope::Creation),
+                Sync::ThreadCreate if object.0 == 0 => Self::Releases(Scope::Creation),
+                Sync::ThreadCreate => Self::Releases(Scope::Object(creation(object.0))),
                 Sync::ThreadJoin => Self::Joins,
-                Sync::Fence => Self::Neither,
+                Sync::Fence | Sync::ConditionEnter => Self::Neither,
                 _ => Self::Releases(Scope::Object(object.0)),
             },
             _ => Self::Neither,
@@ -101,15 +118,29 @@ impl Role {
     }
 }
 
-/// Whether the event is a thread's leaving of a barrier.
-const fn is_departure(event: &Event) -> bool {
-    matches!(
-        event.what,
-        What::Sync {
-            kind: Sync::BarrierLeft,
-            ..
-        }
-    )
+/// Whether the event is synchronisation of this kind.
+fn is(event: &Event, wanted: Sync) -> bool {
+    matches!(event.what, What::Sync { kind, .. } if kind == wanted)
+}
+
+/// The event as an act of the thread with this number at a condition variable; `None` for other
+/// events.
+fn act(thread: usize, event: &Event) -> Option<conditions::Passage> {
+    let What::Sync { kind, object } = event.what else {
+        return None;
+    };
+    let act = match kind {
+        Sync::ConditionEnter => Act::Entered,
+        Sync::ConditionLeave => Act::Left,
+        Sync::ConditionSignal => Act::Signalled,
+        _ => return None,
+    };
+    Some(conditions::Passage {
+        ticks: event.ticks,
+        act,
+        thread,
+        condition: object.0,
+    })
 }
 
 /// The event as a passage of a barrier by the thread with this number; `None` for other events.
@@ -132,10 +163,11 @@ fn passage(thread: usize, event: &Event) -> Option<Passage> {
 
 impl Waits {
     /// The waits of the threads of `trace` that `filter` wants, ordered as in the whole trace.
-    pub(super) fn new(trace: &Trace, filter: &Filter) -> Self {
+    /// Locks are taken as recorded, or in the `canonical` order (`locks`).
+    pub(super) fn new(trace: &Trace, filter: &Filter, canonical: bool) -> Self {
         let mut threads = Vec::new();
         let mut waits_for_all = false;
-        let mut passages = Vec::new();
+        let (mut passages, mut acts, mut deeds) = (Vec::new(), Vec::new(), Vec::new());
         for (place, thread) in trace.threads().iter().enumerate() {
             if !filter.wants_thread(thread.index) {
                 continue;
@@ -146,7 +178,11 @@ impl Waits {
                     return;
                 }
                 passages.extend(passage(threads.len(), event));
-                match Role::of(&event.what) {
+                acts.extend(act(threads.len(), event));
+                if canonical {
+                    deeds.extend(Deed::of(event).map(|deed| (event.ticks, deed)));
+                }
+                match Role::of(event) {
                     Role::Releases(scope) => releases.push(scope, event.ticks),
                     Role::Acquires(Scope::Unknown) => waits_for_all = true,
                     Role::Ends => releases.end = Some(event.ticks),
@@ -159,12 +195,15 @@ impl Waits {
                 releases,
                 wait: 0,
                 rounds: VecDeque::new(),
+                wakes: VecDeque::new(),
+                granted: false,
                 index: thread.index,
             });
         }
         let rounds = rounds(threads.len(), &mut passages);
-        for (thread, rounds) in threads.iter_mut().zip(rounds) {
-            thread.rounds = rounds.into();
+        let wakes = wakes(threads.len(), &mut acts);
+        for ((thread, rounds), wakes) in threads.iter_mut().zip(rounds).zip(wakes) {
+            (thread.rounds, thread.wakes) = (rounds.into(), wakes.into());
         }
         if !waits_for_all {
             for thread in &mut threads {
@@ -183,6 +222,7 @@ impl Waits {
             waits: 0,
             queues,
             latest: 0,
+            locks: canonical.then(|| Locks::new(deeds)),
             unblocked: None,
             released: HashMap::new(),
             released_any: 0,
@@ -194,7 +234,10 @@ impl Waits {
     /// The releases that an event with this role waits for.
     fn sources(&self, role: Role) -> [Option<Source>; 2] {
         match role {
-            Role::Starts(parent) => [self.place(parent).map(Source::Creations), None],
+            Role::Starts(parent, own) => [
+                Some(Source::Object(creation(own.into()))),
+                self.place(parent).map(Source::Creations),
+            ],
             Role::Acquires(Scope::Object(object)) => {
                 [Some(Source::Object(object)), Some(Source::Unknown)]
             }
@@ -212,11 +255,25 @@ impl Waits {
 
     /// The releases that `event`, the next of thread `number`, must wait for, and until which tick.
     fn awaited(&self, number: usize, event: &Event) -> Option<(Source, u64)> {
-        let until = match self.threads[number].rounds.front() {
-            Some(&end) if is_departure(event) => end,
-            _ => event.ticks,
+        let role = Role::of(event);
+        // A thread's own creation comes before its start, whatever the ticks say.
+        if let Role::Starts(_, own) = role {
+            let created = Source::Object(creation(own.into()));
+            let awaited = self.queues.awaited([Some(created), None], number, u64::MAX);
+            if awaited.is_some() {
+                return Some((created, u64::MAX));
+            }
+        }
+        let thread = &self.threads[number];
+        let until = if is(event, Sync::BarrierLeft) {
+            thread.rounds.front()
+        } else if is(event, Sync::ConditionLeave) {
+            thread.wakes.front()
+        } else {
+            None
         };
-        let sources = self.sources(Role::of(&event.what));
+        let until = until.copied().unwrap_or(event.ticks);
+        let sources = self.sources(role);
         let awaited = self.queues.awaited(sources, number, until);
         awaited.map(|source| (source, until))
     }
@@ -225,9 +282,10 @@ impl Waits {
     /// waited.
     fn catch_up(&mut self, number: usize, role: Role) {
         let since = match role {
-            Role::Starts(parent) => {
-                let creator = self.place(parent);
-                creator.map_or(0, |creator| self.threads[creator].clock)
+            Role::Starts(parent, own) => {
+                let created = self.released.get(&creation(own.into())).copied();
+                let creator = || Some(self.threads[self.place(parent)?].clock);
+                created.or_else(creator).unwrap_or(0)
             }
             Role::Acquires(Scope::Object(object)) => {
                 let of_it = self.released.get(&object).copied().unwrap_or(0);
@@ -247,7 +305,7 @@ impl Waits {
             let Some(event) = self.threads[number].next else {
                 continue;
             };
-            let sources = self.sources(Role::of(&event.what));
+            let sources = self.sources(Role::of(&event));
             match self.queues.awaited(sources, number, until) {
                 Some(source) => self.queues.wait(source, number, until),
                 None => {
@@ -259,7 +317,7 @@ impl Waits {
             self.waiting.remove(&entry);
             let number = entry.2;
             if let Some(event) = self.threads[number].next {
-                self.catch_up(number, Role::of(&event.what));
+                self.catch_up(number, Role::of(&event));
                 self.queue(number);
             }
         }
@@ -291,14 +349,49 @@ impl Waits {
         Some(number)
     }
 
+    /// Whether thread `number` can go on with `event`, its next. If not, it waits from now on.
+    fn may_go_on(&mut self, number: usize, event: &Event, unblocked: bool) -> bool {
+        if let Some(locks) = &mut self.locks
+            && let Some(Deed::Takes(object, claim)) = Deed::of(event)
+        {
+            let thread = &mut self.threads[number];
+            if std::mem::take(&mut thread.granted) {
+                return true;
+            }
+            if unblocked {
+                locks.force(object, claim, number);
+                return true;
+            }
+            return locks.take(object, claim, number, thread.clock);
+        }
+        let awaited = self.awaited(number, event).filter(|_| !unblocked);
+        if let Some((source, until)) = awaited {
+            self.queues.wait(source, number, until);
+        }
+        awaited.is_none()
+    }
+
+    /// These threads have got the locks that they waited for, in this order.
+    fn grant(&mut self, granted: Vec<usize>) {
+        for number in granted {
+            let thread = &mut self.threads[number];
+            thread.granted = true;
+            let Some(event) = thread.next else {
+                continue;
+            };
+            self.waiting.remove(&(event.ticks, thread.wait, number));
+            self.catch_up(number, Role::of(&event));
+            self.queue(number);
+        }
+    }
+
     /// Gives `event`, the next of thread `number`, which is no access and so takes no time; false if
     /// it has to wait. When the thread's next event is known, the caller must call
     /// [`Waits::delivered`].
     #[inline(never)]
     pub(super) fn deliver(&mut self, number: usize, event: &mut Event) -> bool {
         let unblocked = self.unblocked.take() == Some(number);
-        if !unblocked && let Some((source, until)) = self.awaited(number, event) {
-            self.queues.wait(source, number, until);
+        if !self.may_go_on(number, event, unblocked) {
             self.waits += 1;
             let thread = &mut self.threads[number];
             thread.wait = self.waits;
@@ -306,13 +399,15 @@ impl Waits {
             self.latest = self.latest.max(thread.clock);
             return false;
         }
-        let role = Role::of(&event.what);
+        let role = Role::of(event);
         self.catch_up(number, role);
         let thread = &mut self.threads[number];
         let clock = thread.clock;
         event.time = Time(self.start.0.saturating_add(clock));
-        if is_departure(event) {
+        if is(event, Sync::BarrierLeft) {
             thread.rounds.pop_front();
+        } else if is(event, Sync::ConditionLeave) {
+            thread.wakes.pop_front();
         }
         match role {
             Role::Releases(scope) => {
@@ -333,10 +428,16 @@ impl Waits {
         true
     }
 
-    /// Wakes threads after `event` was given, if it releases anything.
-    pub(super) fn delivered(&mut self, event: &Event) {
-        if matches!(Role::of(&event.what), Role::Releases(_) | Role::Ends) {
+    /// Wakes threads after `event` of thread `number` was given, if it releases anything.
+    pub(super) fn delivered(&mut self, number: usize, event: &Event) {
+        if matches!(Role::of(event), Role::Releases(_) | Role::Ends) {
             self.wake();
+        }
+        if let Some(locks) = &mut self.locks
+            && let Some(deed) = Deed::of(event)
+        {
+            let granted = locks.release(deed, number);
+            self.grant(granted);
         }
     }
 
@@ -349,5 +450,9 @@ impl Waits {
         self.latest = self.latest.max(thread.clock);
         self.queues.remove(number, &missing);
         self.wake();
+        if let Some(locks) = &mut self.locks {
+            let granted = locks.end(number);
+            self.grant(granted);
+        }
     }
 }

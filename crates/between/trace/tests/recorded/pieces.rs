@@ -41,6 +41,7 @@ fn acquires(kind: Sync) -> bool {
             | Sync::ReadLock
             | Sync::WriteLock
             | Sync::ConditionWoken
+            | Sync::ConditionLeave
             | Sync::BarrierLeft
             | Sync::ThreadJoin
     )
@@ -67,7 +68,7 @@ fn record(deeds: &[(usize, Deed)], ends: bool) -> (tempfile::TempDir, PathBuf) {
             .enumerate()
             .map(|(i, place)| {
                 let creator = u32::from(i > 0);
-                recorder.attach(&raw const *place, creator).unwrap()
+                recorder.attach(&raw const *place, creator, 0).unwrap()
             })
             .collect();
         for (thread, deed) in deeds {
@@ -149,11 +150,26 @@ fn check(path: &Path) {
         let (fast, damaged) = flat(trace.pieces(kinds));
         assert_eq!(first_difference(&fast, &slow), None, "as recorded");
         assert_eq!(damaged, events.damaged_blocks());
-        let mut events = trace.events_in_parallel(filter());
-        let slow: Vec<Event> = events.by_ref().collect();
-        let (fast, damaged) = flat(trace.pieces_in_parallel(kinds));
-        assert_eq!(first_difference(&fast, &slow), None, "in parallel");
-        assert_eq!(damaged, events.damaged_blocks());
+        for (order, mut events, pieces) in [
+            (
+                "in parallel",
+                trace.events_in_parallel(filter()),
+                trace.pieces_in_parallel(kinds),
+            ),
+            (
+                "canonical",
+                trace.events_in_canonical_order(filter()),
+                trace.pieces_in_canonical_order(kinds),
+            ),
+        ] {
+            // Whatever the order is, every event is there once.
+            let count = slow.len();
+            let slow: Vec<Event> = events.by_ref().collect();
+            assert_eq!(slow.len(), count, "{order}");
+            let (fast, damaged) = flat(pieces);
+            assert_eq!(first_difference(&fast, &slow), None, "{order}");
+            assert_eq!(damaged, events.damaged_blocks());
+        }
     }
 }
 

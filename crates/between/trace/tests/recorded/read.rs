@@ -32,7 +32,7 @@ fn sample() -> (tempfile::TempDir, PathBuf) {
         let place = Cursor::default();
         // SAFETY: the memory outlives the record.
         unsafe {
-            let buffer = recorder.attach(&raw const place, 0).unwrap();
+            let buffer = recorder.attach(&raw const place, 0, 0).unwrap();
             recorder.stack(buffer, &[1, t + 2]);
             for i in 0..EACH {
                 let value = (t << 40) + i.wrapping_mul(0x9e37_79b9) % 5000;
@@ -254,7 +254,7 @@ fn recorded(fill: impl Fn(&Recorder, [&Buffer; 2])) -> (tempfile::TempDir, PathB
     let places = [Cursor::default(), Cursor::default()];
     // SAFETY: the memory outlives the record.
     unsafe {
-        let buffers = [0, 1].map(|i| recorder.attach(&raw const places[i], 0).unwrap());
+        let buffers = [0, 1].map(|i| recorder.attach(&raw const places[i], 0, 0).unwrap());
         fill(&recorder, buffers);
         for buffer in buffers {
             recorder.detach(buffer);
@@ -374,4 +374,158 @@ fn a_wait_on_a_condition_variable_releases_an_unknown_mutex() {
         .collect();
     let wanted: Vec<u64> = (0..100).chain(1000..=1100).chain([100]).collect();
     assert_eq!(order, wanted);
+}
+
+/// Two threads that come to one lock after `before` accesses each, and hold it for a hundred more.
+/// In the recording, the thread `wins` had it first. The addresses in one of the parallel orders.
+fn behind_a_lock(before: [u64; 2], wins: usize, canonical: bool) -> Vec<u64> {
+    use sunder_trace::slot::Sync;
+    let access = |value: u64| Slot::new(value, Key::new(tag::WRITE, 8, 16));
+    let (_folder, path) = recorded(|recorder, both| {
+        for (number, &count) in before.iter().enumerate() {
+            for i in 0..count {
+                // SAFETY: both buffers are attached and used by this thread alone.
+                unsafe { recorder.push(both[number], access(1000 * number as u64 + i)) };
+            }
+        }
+        for number in [wins, 1 - wins] {
+            // SAFETY: as above.
+            unsafe {
+                recorder.push_after(both[number], Slot::sync(Sync::MutexLock, 64));
+                for i in before[number]..before[number] + 100 {
+                    recorder.push(both[number], access(1000 * number as u64 + i));
+                }
+                recorder.push_before(both[number], Slot::sync(Sync::MutexUnlock, 64));
+            }
+        }
+    });
+    let trace = Trace::open(&path).unwrap();
+    let filter = Filter {
+        kinds: Kinds::ACCESSES,
+        ..Filter::default()
+    };
+    let events = match canonical {
+        true => trace.events_in_canonical_order(filter),
+        false => trace.events_in_parallel(filter),
+    };
+    let address = |event: sunder_trace::Event| match event.what {
+        What::Access { access, .. } => Some(access.address.0),
+        _ => None,
+    };
+    events.filter_map(address).collect()
+}
+
+#[test]
+fn in_the_canonical_order_a_lock_goes_to_who_asks_first() {
+    // In their own time, thread 0 asks after 10 accesses and thread 1 after 20. So thread 1 makes its
+    // 20 while thread 0 makes 20 too, and then waits for the other 90 of thread 0.
+    let last_of_0 = |all: &[u64]| all.iter().rposition(|&a| a < 1000);
+    let recorded_as = |wins| behind_a_lock([10, 20], wins, true);
+    let order = recorded_as(0);
+    assert_eq!(order.len(), 230);
+    assert_eq!(last_of_0(&order), Some(129));
+    assert!(order[130..].iter().all(|&a| a >= 1020), "{order:?}");
+    assert_eq!(recorded_as(1), order);
+    // The parallel order keeps who had it.
+    assert_eq!(last_of_0(&behind_a_lock([10, 20], 0, false)), Some(129));
+    assert_eq!(last_of_0(&behind_a_lock([10, 20], 1, false)), Some(229));
+    // The other thread asks first.
+    assert_eq!(last_of_0(&behind_a_lock([20, 10], 0, true)), Some(229));
+}
+
+#[test]
+fn a_wait_on_a_condition_variable_lets_its_mutex_go_and_ends_with_a_signal() {
+    use sunder_trace::slot::Sync;
+    let access = |value: u64| Slot::new(value, Key::new(tag::WRITE, 8, 16));
+    let (_folder, path) = recorded(|recorder, [first, second]| {
+        // SAFETY: both buffers are attached and used by this thread alone.
+        unsafe {
+            recorder.push_after(first, Slot::sync(Sync::MutexLock, 64));
+            recorder.push(first, access(0));
+            recorder.push_before(first, Slot::sync(Sync::MutexUnlock, 64));
+            recorder.push_before(first, Slot::sync(Sync::ConditionEnter, 128));
+            recorder.push_after(second, Slot::sync(Sync::MutexLock, 64));
+            for i in 0..100 {
+                recorder.push(second, access(1000 + i));
+            }
+            recorder.push_before(second, Slot::sync(Sync::ConditionSignal, 128));
+            recorder.push(second, access(1100));
+            recorder.push_before(second, Slot::sync(Sync::MutexUnlock, 64));
+            // What the second thread does outside of the mutex, and further signals, are not waited
+            // for.
+            for i in 0..100 {
+                recorder.push(second, access(1101 + i));
+            }
+            recorder.push_before(second, Slot::sync(Sync::ConditionSignal, 128));
+            recorder.push_after(first, Slot::sync(Sync::ConditionLeave, 128));
+            recorder.push_after(first, Slot::sync(Sync::MutexLock, 64));
+            recorder.push(first, access(1));
+        }
+    });
+    let trace = Trace::open(&path).unwrap();
+    let filter = || Filter {
+        kinds: Kinds::ACCESSES,
+        ..Filter::default()
+    };
+    let address = |event: sunder_trace::Event| match event.what {
+        What::Access { access, .. } => Some(access.address.0),
+        _ => None,
+    };
+    for events in [
+        trace.events_in_parallel(filter()),
+        trace.events_in_canonical_order(filter()),
+    ] {
+        let order: Vec<u64> = events.filter_map(address).collect();
+        let at = |wanted: u64| order.iter().position(|&a| a == wanted);
+        assert_eq!(order.len(), 203);
+        // At once when the mutex is free: with the first access outside of it, or the next.
+        assert!(
+            at(1).is_some_and(|at| (102..=103).contains(&at)),
+            "{order:?}"
+        );
+    }
+}
+
+#[test]
+fn a_thread_starts_after_its_creation_whatever_the_ticks_say() {
+    use sunder_trace::slot::Sync;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace");
+    let c = format!("{}\0", path.display());
+    let recorder = Recorder::new();
+    let start = Start {
+        path: c.as_bytes(),
+        via: Via::Other,
+        line_size: 64,
+        program: None,
+    };
+    recorder.start(&start).unwrap();
+    let places = [Cursor::default(), Cursor::default()];
+    // SAFETY: the memory outlives the record.
+    unsafe {
+        let first = recorder.attach(&raw const places[0], 0, 0).unwrap();
+        let reserved = recorder.reserve();
+        // The creation gets a late tick if its recorder wrote it between two stamps far apart.
+        let second = recorder.attach(&raw const places[1], 1, reserved).unwrap();
+        assert_eq!((first.thread(), second.thread()), (1, 2));
+        recorder.push_before(first, Slot::sync(Sync::ThreadCreate, reserved.into()));
+        recorder.detach(second);
+        recorder.detach(first);
+    }
+    recorder.finish(Reason::Exit);
+    let trace = Trace::open(&path).unwrap();
+    let place = |events: &[sunder_trace::Event], wanted: fn(&sunder_trace::Event) -> bool| {
+        events.iter().position(wanted).expect("an event")
+    };
+    for events in [
+        trace.events_in_parallel(Filter::default()),
+        trace.events_in_canonical_order(Filter::default()),
+    ] {
+        let events: Vec<_> = events.collect();
+        let created = place(&events, |e| matches!(e.what, What::Sync { .. }));
+        let started = place(&events, |e| {
+            e.thread == 2 && matches!(e.what, What::ThreadStart { .. })
+        });
+        assert!(created < started, "{events:#?}");
+    }
 }

@@ -172,6 +172,35 @@ fn lines_used_at_different_times_or_by_both_are_not_latent() {
     );
 }
 
+#[test]
+fn threads_that_took_turns_share_their_line_on_more_processors() {
+    // Two threads have one processor in turns of 4 ms and use two words of a line.
+    let even = |t: u64| (t / (4 * MS)).is_multiple_of(2);
+    let odd = |t: u64| !(t / (4 * MS)).is_multiple_of(2);
+    let of = |second: u64, kind| {
+        judged(
+            &[
+                Model::new(1, &[((word(0), 8, kind), 0.5)]).during(even),
+                Model::new(2, &[((second, 8, kind), 0.5)]).during(odd),
+            ],
+            2 * SECOND,
+        )
+    };
+    let judge = of(word(1), Update);
+    let all = judge.latent_turns(|_, _| false);
+    assert_eq!(all.len(), 1);
+    assert_eq!(all[0].lines, [Address(LINE)]);
+    assert_eq!(all[0].threads, [ThreadId(1), ThreadId(2)]);
+    // Each spends half of its samples on its word.
+    assert_near(all[0].cost_share, 0.5, 0.05);
+    // Threads that met and did not contend would not with more processors.
+    assert_eq!(judge.latent_turns(|_, _| true), []);
+    // One word is shared truly, words that are read cost nothing, and nor do other lines.
+    assert_eq!(of(word(0), Update).latent_turns(|_, _| false), []);
+    assert_eq!(of(word(1), Read).latent_turns(|_, _| false), []);
+    assert_eq!(of(word(8), Update).latent_turns(|_, _| false), []);
+}
+
 /// Elements of `stride` bytes, one a thread, of which each thread updates the
 /// words at 0 and 48, like the sums of linear_regression.
 fn elements(stride: u64) -> Judge {
@@ -190,20 +219,30 @@ fn elements_of_a_line_share_if_they_start_within_one() {
     let judge = elements(64);
     assert_eq!(judge.verdicts(), []);
     let found = judge
-        .latent_alignment(Span::new(Address(LINE), 128))
+        .latent_alignment(Span::new(Address(LINE), 128), 8)
         .expect("48 of one and 0 of the next are 16 apart");
     // The two words are on one line if the object starts at 16 or later.
     assert_eq!((found.today, found.offset), (0, 16));
     let words: Vec<_> = found.words.iter().map(|w| w.address.0).collect();
     assert_eq!(words, [LINE + 48, LINE + 64]);
     assert_near(found.cost_share, 0.4, 0.05);
+    // At multiples of 16 it is the same one; at multiples of 32 the first of those is 32. What always
+    // starts on a line has no other start.
+    let at = |alignment| judge.latent_alignment(Span::new(Address(LINE), 128), alignment);
+    assert_eq!(at(16).map(|found| found.offset), Some(16));
+    assert_eq!(at(32).map(|found| found.offset), Some(32));
+    assert_eq!(at(64), None);
+    assert_eq!(at(4096), None);
 }
 
 #[test]
 fn padded_elements_share_at_no_start() {
     // 128 - 48 = 80 bytes between the words: more than a line.
     let judge = elements(128);
-    assert_eq!(judge.latent_alignment(Span::new(Address(LINE), 256)), None);
+    assert_eq!(
+        judge.latent_alignment(Span::new(Address(LINE), 256), 8),
+        None
+    );
 }
 
 // Limits of the tables, and bad input.

@@ -14,7 +14,7 @@ use sunder_access::{ProcessId, ThreadId};
 /// Pages of records in a ring. 64 pages hold some 1,400 samples: a third of a second at 4000 Hz.
 /// With the control page they take half of the memory that an unprivileged user may lock per CPU
 /// (`perf_event_mlock_kb`, 516 KiB), which leaves room for the watchpoints and a second run.
-const RING_PAGES: usize = 64;
+pub(super) const RING_PAGES: usize = 64;
 /// Below this a scheduling delay of a tenth of a second loses samples.
 const LEAST_RING_PAGES: usize = 8;
 

@@ -3,19 +3,15 @@
 
 use super::open::{Recipe, TaskEvents};
 use super::plan::{FrequencyPlan, Phase};
-use super::record::{self, Parsed};
+use super::stream::Stream;
 use crate::clock::monotonic_now;
-use crate::perf_event::{Ring, poll};
+use crate::perf_event::poll;
 use crate::{Event, ObserveError, PerfRefusal, proc};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId, Time};
-
-/// Records younger than this wait for the next [`PerfSampler::drain`]: an older one may not have
-/// arrived in another CPU's ring yet.
-const SETTLE: Duration = Duration::from_millis(1);
 
 /// How often `attach` lists the threads again, to find those that began meanwhile.
 const ATTACH_PASSES: usize = 20;
@@ -39,8 +35,7 @@ pub enum Wait {
 pub struct PerfSampler {
     recipe: Recipe,
     tasks: Vec<TaskEvents>,
-    /// By CPU.
-    rings: Vec<Ring>,
+    stream: Stream,
     /// Index of the first of `tasks` that has not ended, as far as is known.
     watched: usize,
     phase: Phase,
@@ -51,9 +46,6 @@ pub struct PerfSampler {
     samples_in_step: u64,
     /// How many samples end the current step of the phase.
     enough: u64,
-    bytes: Vec<u8>,
-    parsed: Parsed,
-    pending: Vec<(Time, Event)>,
     unobserved: usize,
 }
 
@@ -139,13 +131,10 @@ impl PerfSampler {
             hz: recipe.plan.frequency(phase, Duration::ZERO),
             recipe,
             tasks: vec![first],
-            rings,
+            stream: Stream::new(rings),
             watched: 0,
             since: None,
             samples_in_step: 0,
-            bytes: Vec::new(),
-            parsed: Parsed::default(),
-            pending: Vec::new(),
             unobserved: 0,
         })
     }
@@ -174,7 +163,7 @@ impl PerfSampler {
             // The kernel lists a thread a moment before it reports its start.
             thread::sleep(Duration::from_millis(2));
             self.collect();
-            known.extend(self.pending.iter().filter_map(|(_, event)| match event {
+            known.extend(self.stream.pending().filter_map(|event| match event {
                 Event::ThreadStart { thread, .. } => Some(*thread),
                 _ => None,
             }));
@@ -234,9 +223,7 @@ impl PerfSampler {
             time,
             mapping: mapping.clone(),
         }));
-        let old = std::mem::take(&mut self.pending);
-        self.pending = events.into_iter().map(|event| (time, event)).collect();
-        self.pending.extend(old);
+        self.stream.put_first(time, events);
         Ok(())
     }
 
@@ -276,8 +263,8 @@ impl PerfSampler {
     }
 
     /// How many samples had no 64-bit user registers, as those of 32-bit programs.
-    pub fn samples_without_registers(&self) -> u64 {
-        self.parsed.without_registers
+    pub const fn samples_without_registers(&self) -> u64 {
+        self.stream.without_registers()
     }
 
     /// Passes on all events, in the order of time, and changes the frequency when the plan says so
@@ -287,46 +274,27 @@ impl PerfSampler {
     /// Not observed: time in the kernel, and a thread's time before its first sample, which comes
     /// after a whole period of CPU time on one CPU. A thread that ends sooner is never sampled.
     pub fn drain(&mut self, sink: &mut dyn FnMut(Event)) {
-        let settled = monotonic_now().before(SETTLE);
+        let settled = Stream::settled();
         self.collect();
         self.follow_plan();
-        self.deliver(settled, sink);
+        self.stream.deliver(settled, sink);
     }
 
     /// Passes on all events that are left.
     pub fn finish(&mut self, sink: &mut dyn FnMut(Event)) {
         self.collect();
-        self.deliver(Time(u64::MAX), sink);
+        self.stream.deliver(Time(u64::MAX), sink);
     }
 
     fn collect(&mut self) {
-        for ring in &mut self.rings {
-            self.bytes.clear();
-            ring.take(&mut self.bytes);
-            record::parse(&self.bytes, &mut self.parsed);
-        }
-        let sample = |(_, event): &&(Time, Event)| matches!(event, Event::Sample(_));
-        self.samples_in_step += self.parsed.events.iter().filter(sample).count() as u64;
-        if self.recipe.follow_children {
-            self.pending.append(&mut self.parsed.events);
-        } else {
-            let only = self.recipe.process;
-            let events = self.parsed.events.drain(..);
-            self.pending
-                .extend(events.filter(|(_, event)| concerns(event, only)));
-        }
-    }
-
-    fn deliver(&mut self, until: Time, sink: &mut dyn FnMut(Event)) {
-        self.pending.sort_by_key(|(time, _)| *time);
-        let settled = self.pending.partition_point(|(time, _)| *time <= until);
-        for (_, event) in self.pending.drain(..settled) {
-            sink(event);
-        }
+        let only = self.recipe.process;
+        let all = self.recipe.follow_children;
+        let wanted = |event: &Event| all || concerns(event, only);
+        self.samples_in_step += self.stream.collect(wanted);
     }
 
     fn follow_plan(&mut self) {
-        if self.since.is_none() && !self.pending.is_empty() {
+        if self.since.is_none() && self.stream.pending().next().is_some() {
             self.since = Some(Instant::now());
         }
         if self.phase == Phase::Alone && self.has_company() {
@@ -344,8 +312,9 @@ impl PerfSampler {
     /// Whether the records show more than one thread.
     fn has_company(&self) -> bool {
         let first = self.recipe.process.0;
-        let starts = |(_, event): &(Time, Event)| matches!(event, Event::ThreadStart { thread, .. } if thread.0 != first);
-        self.pending.iter().any(starts)
+        let starts =
+            |event: &Event| matches!(event, Event::ThreadStart { thread, .. } if thread.0 != first);
+        self.stream.pending().any(starts)
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -400,7 +369,7 @@ fn concerns(event: &Event, only: ProcessId) -> bool {
 }
 
 /// The CPUs on which a thread can run.
-fn online_cpus() -> Vec<u32> {
+pub(super) fn online_cpus() -> Vec<u32> {
     let cpus = crate::machine::online_cpus();
     if cpus.is_empty() { vec![0] } else { cpus }
 }

@@ -105,6 +105,8 @@ pub(crate) enum EventTarget {
     Thread(u32),
     /// A thread (and, if the event is inherited, those that it starts) on one CPU.
     ThreadOnCpu(u32, u32),
+    /// All threads on one CPU.
+    Cpu(u32),
 }
 
 /// An open event.
@@ -133,6 +135,7 @@ impl PerfEvent {
         let (pid, cpu) = match place {
             EventTarget::Thread(thread) => (thread as i32, -1),
             EventTarget::ThreadOnCpu(thread, cpu) => (thread as i32, cpu as i32),
+            EventTarget::Cpu(cpu) => (-1, cpu as i32),
         };
         // The kernel writes the size that it expects into an attribute that it refuses.
         let mut attr = attr.0;
@@ -162,6 +165,15 @@ impl PerfEvent {
     pub(crate) fn refresh(&self, overflows: u32) -> io::Result<()> {
         // SAFETY: takes an integer and touches no memory of ours.
         done(unsafe { ioctls::REFRESH(self.as_raw_fd(), overflows as i32) })
+    }
+
+    /// Sets the period of the samples that come from now on. It does not reach the events of threads
+    /// that have inherited this one.
+    pub(crate) fn set_period(&self, period: u64) -> io::Result<()> {
+        // The library declares a number, but the kernel takes its address (`_perf_ioctl`).
+        let at = &raw const period as u64;
+        // SAFETY: the kernel reads 8 bytes from `period`, which lives until the call returns.
+        done(unsafe { ioctls::PERIOD(self.as_raw_fd(), at) })
     }
 
     /// Sends the records to the ring of `ring`, which must be an event of the same thread and CPU.

@@ -19,6 +19,8 @@ pub enum PerfRefusal {
         /// The process.
         process: ProcessId,
     },
+    /// `EACCES` or `EPERM` for an event of a whole CPU, which shows the programs of all users.
+    WholeMachine,
     /// `EPERM` although nothing in `/proc` forbids it: a seccomp filter, as
     /// container runtimes install it, or a security module.
     Filtered,
@@ -55,6 +57,9 @@ impl fmt::Display for PerfRefusal {
                 f,
                 "kernel.perf_event_paranoid is {level}; \
                  an administrator can allow it with `sysctl kernel.perf_event_paranoid=2`"
+            ),
+            Self::WholeMachine => f.write_str(
+                "samples of the whole machine need root, or CAP_PERFMON and CAP_SYS_PTRACE",
             ),
             Self::NotOurs { process } => write!(
                 f,

@@ -34,7 +34,7 @@ pub fn started(process: ProcessId) -> Option<SystemTime> {
 }
 
 /// The time from the machine's start to the process's, in clock ticks; `None` if it can't be read.
-pub(super) fn start_ticks(process: ProcessId) -> Option<u64> {
+pub fn start_ticks(process: ProcessId) -> Option<u64> {
     stat(process, "stat", 22, 1)
 }
 

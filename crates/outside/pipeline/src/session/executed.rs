@@ -2,7 +2,7 @@
 //! instruction, so the decoder gives the exact address of what the instruction is about to access.
 
 use super::Session;
-use crate::blind::{Answer, Question};
+use crate::blind::{Answer, Question, Touched};
 use sunder_access::{Access, CodeAddress, ProcessId, Provenance, Time};
 use sunder_observe::watch::Executions;
 use sunder_observe::{NearAccess, RawSample};
@@ -44,6 +44,7 @@ impl Session {
                 passes,
                 executed: executed.iter().map(|one| one.1).sum(),
                 all_told: executed.iter().all(is_told),
+                touched: accesses.iter().map(touched).collect(),
             });
             self.process(process).judge.execution(&Execution {
                 time: now,
@@ -74,6 +75,15 @@ impl Session {
             all.extend(masked.filter_map(|near| first_byte(hit, near)));
         }
         all
+    }
+}
+
+/// Where an access is, and whether it writes.
+fn touched(access: &Access) -> Touched {
+    Touched {
+        instruction: access.instruction,
+        span: access.span(),
+        writes: access.kind.writes(),
     }
 }
 

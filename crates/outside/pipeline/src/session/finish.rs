@@ -98,6 +98,7 @@ impl Session {
     fn finish_all(mut self, start: Time, end: Time, observed: Observed) -> Findings {
         let mut all = self.take_images();
         all.sort_by_key(|p| p.id);
+        let cpus = observed.machine.cpus;
         let mut result = Building::new(observed, self.lost, std::mem::take(&mut self.at_once));
         let (common, reported) = self.shared.finish(&all, start, end);
         result.add_common(common);
@@ -109,7 +110,9 @@ impl Session {
             findings.retain(|f| !shared.is_reported(mappings, f, &reported));
             let threshold = result.threshold_percent();
             let granule = self.config.granule();
-            let latent = predict(process, granule, threshold, &assembled.findings);
+            let known = &assembled.findings;
+            let turns = (cpus, &mut self.beside);
+            let latent = predict(process, granule, threshold, known, turns);
             assembled.findings.extend(latent);
             let files = files_of(&assembled.findings, threshold);
             process.names.add_remedies(&files);

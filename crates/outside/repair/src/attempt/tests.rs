@@ -234,3 +234,24 @@ fn a_move_that_does_not_help_is_put_back() {
     attempt.follow(&area, SECOND);
     assert_eq!(attempt.past()[0].ended, EndReason::NoGain);
 }
+
+#[test]
+fn a_move_that_slows_one_thread_down_does_not_pay() {
+    let of = |ratios: &[f64]| -> Vec<(ThreadId, Gain)> {
+        let gain = |ratio| Gain {
+            ratio,
+            before: 1.0,
+            after: ratio,
+            clocks: 1,
+        };
+        let threads = (1..).map(ThreadId);
+        threads.zip(ratios.iter().map(|&r| gain(r))).collect()
+    };
+    assert!(pays(&of(&[2.0, 1.2])));
+    // One of them a little slower may be chance.
+    assert!(pays(&of(&[2.0, 0.97])));
+    // The mean is 1.2, and whoever waits for both threads waits longer.
+    assert!(!pays(&of(&[1.8, 0.8])));
+    assert!(!pays(&of(&[1.02, 1.02])));
+    assert!(!pays(&[]));
+}

@@ -46,6 +46,7 @@ pub fn replay(
     let cut = trace.cut().context("the trace was not cut")?;
     let exported_order = match trace.order {
         sunder_tables::Order::Parallel => Order::Parallel,
+        sunder_tables::Order::Canonical => Order::Canonical,
         sunder_tables::Order::Recorded => Order::Recorded,
     };
     ensure!(

@@ -16,6 +16,7 @@ fn exported(path: &Path, cut: Cut, order: Order) -> PathBuf {
     let target = Target::create(&folder, cut).unwrap();
     let order = match order {
         Order::Parallel => sunder_tables::Order::Parallel,
+        Order::Canonical => sunder_tables::Order::Canonical,
         Order::Recorded => sunder_tables::Order::Recorded,
     };
     export(&Trace::open(path).unwrap(), target, order, &|_| {}).unwrap();
@@ -54,7 +55,7 @@ proptest! {
         by in 1..4usize,
         nodes in 1..=3u32,
         protocol in prop::sample::select(vec![Protocol::Msi, Protocol::Mesi, Protocol::Mesif]),
-        order in prop::sample::select(vec![Order::Parallel, Order::Recorded]),
+        order in prop::sample::select(vec![Order::Parallel, Order::Canonical, Order::Recorded]),
     ) {
         let (_folder, path) = record(&deeds);
         let options = Simulate {

@@ -1,4 +1,4 @@
-//! The events of a trace one by one, in either order. For passes that need few of them:
+//! The events of a trace one by one, in any of the orders. For passes that need few of them:
 //! accesses to granules that are not watched are skipped before an event is made of them.
 
 use super::machine::Machine;
@@ -7,15 +7,16 @@ use crate::progress::Reading;
 use sunder_access::{Address, Time};
 use sunder_trace::read::{Event, Kinds, LanePart, Piece, Pieces, Touch, Trace, Turns};
 
-/// All accesses of a trace, and its events of `kinds`, in one of two orders.
+/// All accesses of a trace, and its events of `kinds`, in one of the orders.
 pub fn pieces(trace: &Trace, order: Order, kinds: Kinds) -> Pieces<'_> {
     match order {
         Order::Recorded => trace.pieces(kinds),
         Order::Parallel => trace.pieces_in_parallel(kinds),
+        Order::Canonical => trace.pieces_in_canonical_order(kinds),
     }
 }
 
-/// The events of a trace in one of two orders.
+/// The events of a trace in one of the orders.
 pub struct Ordered<'t> {
     pieces: Pieces<'t>,
     reading: Reading,

@@ -104,6 +104,8 @@ pub(crate) fn whole_cost(finding: &Finding) -> String {
     match finding.latent_on {
         Some(LatentOn::LineSize(bytes)) => format!("with {bytes}-byte lines"),
         Some(LatentOn::StartOffset(byte)) => format!("if it starts at byte {byte} of a line"),
+        Some(LatentOn::MoreCpusThan(1)) => "with more than one CPU".to_owned(),
+        Some(LatentOn::MoreCpusThan(cpus)) => format!("with more than {cpus} CPUs"),
         None => "not on this machine".to_owned(),
     }
 }

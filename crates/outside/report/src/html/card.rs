@@ -1,29 +1,38 @@
 //! One finding, prepared for the template.
 
+use super::code::{CodeTable, code};
 use super::heatmap::Map;
+use super::place::Place;
 use super::timeline::Timeline;
 use crate::clean::clean;
 use crate::describe;
-use crate::figures::{counted, grouped, percent, short};
+use crate::figures::{counted, grouped, short};
 use crate::on_pages::{self, PageRun};
-use std::collections::BTreeMap;
 use sunder_findings::{
-    Advice, Finding, Findings, Line, Object, Sharing, Site, Standing, file_name,
+    Advice, Finding, Findings, Line, Object, Sharing, Standing, file_name, fingerprint,
 };
 
 /// The number of maps that are shown, and of all maps with the folded ones. Further ones are
 /// counted.
 const SHOWN_MAPS: usize = 2;
 const MOST_MAPS: usize = 24;
+/// So many findings are unfolded when the page opens. More make a page that nobody reads to its end.
+const OPEN: usize = 12;
 
 pub(super) struct Card {
     pub(super) rank: u32,
+    /// The finding's identity across runs; a link with it leads to the finding in later reports, too.
+    pub(super) fingerprint: String,
+    /// Whether the card is unfolded when the page opens.
+    pub(super) open: bool,
+    /// What the filter can ask for and this finding has; see [`super::facets`].
+    pub(super) facets: String,
     pub(super) class: &'static str,
     pub(super) kind: &'static str,
     pub(super) minor: bool,
     pub(super) latent: bool,
     pub(super) subject: String,
-    pub(super) place: String,
+    pub(super) place: Place,
     pub(super) threads: usize,
     pub(super) threads_text: String,
     pub(super) rate: f64,
@@ -46,6 +55,8 @@ pub(super) struct Card {
     pub(super) left_out: Option<String>,
     pub(super) pages: Vec<PageTable>,
     pub(super) advice: Vec<AdviceView>,
+    /// The finding and its advice as Markdown, for the clipboard.
+    pub(super) copy: String,
     pub(super) code: Vec<CodeTable>,
     pub(super) stacks: Vec<Stack>,
     pub(super) timeline: Option<Timeline>,
@@ -82,28 +93,6 @@ pub(super) struct Part {
     pub(super) text: String,
 }
 
-/// Code under one heading.
-pub(super) struct CodeTable {
-    pub(super) title: &'static str,
-    pub(super) functions: Vec<Function>,
-}
-
-pub(super) struct Function {
-    pub(super) function: String,
-    pub(super) file: String,
-    pub(super) rows: Vec<Instruction>,
-}
-
-/// A row of the table of code: an instruction, or a source line near one.
-pub(super) struct Instruction {
-    pub(super) context: bool,
-    pub(super) at: String,
-    pub(super) kind: &'static str,
-    pub(super) share: String,
-    pub(super) threads: String,
-    pub(super) source: String,
-}
-
 pub(super) struct Stack {
     pub(super) title: String,
     pub(super) frames: Vec<FrameView>,
@@ -111,18 +100,21 @@ pub(super) struct Stack {
 
 pub(super) struct FrameView {
     pub(super) function: String,
-    pub(super) place: String,
+    pub(super) place: Place,
+    pub(super) inlined: bool,
     pub(super) library: bool,
 }
 
 impl Card {
-    pub(super) fn new(all: &Findings, finding: &Finding, threshold: f64) -> Self {
+    /// `at` is the finding's place in the result, from 0; `facets` are the finding's.
+    pub(super) fn new(all: &Findings, at: usize, facets: String, threshold: f64) -> Self {
+        let finding = &all.findings[at];
         let standing = finding.standing(threshold);
         let threads = describe::threads_of(finding);
         let on_pages = finding.on_pages.is_some();
         let mut maps = match on_pages {
             true => Vec::new(),
-            false => Map::of_finding(all, finding, MOST_MAPS),
+            false => Map::of_finding(all, at, finding, MOST_MAPS),
         };
         let folded_maps = maps.split_off(SHOWN_MAPS.min(maps.len()));
         let left = match on_pages {
@@ -131,15 +123,15 @@ impl Card {
         };
         Self {
             rank: finding.rank,
+            fingerprint: fingerprint(finding),
+            open: at < OPEN,
+            facets,
             class: class(finding),
             kind: describe::kind(finding),
             minor: matches!(standing, Standing::BelowThreshold | Standing::TrueSharing),
             latent: finding.latent,
             subject: clean(&finding.subject()),
-            place: finding
-                .place()
-                .map(|p| describe::place(&p))
-                .unwrap_or_default(),
+            place: Place::of(finding.place().as_ref()),
             threads,
             threads_text: counted(threads, "thread"),
             rate: finite(finding.interleavings_per_second),
@@ -165,6 +157,7 @@ impl Card {
             folded_maps,
             left_out: (left > 0).then(|| format!("{} not drawn.", counted(left, "more line"))),
             advice: finding.advice.iter().map(AdviceView::new).collect(),
+            copy: copy(finding),
             code: code(&finding.sites),
             stacks: stacks(finding),
             timeline: Timeline::new(&finding.timeline, all.run.seconds),
@@ -229,127 +222,32 @@ pub(super) fn parts(text: &str) -> Vec<Part> {
         .collect()
 }
 
+/// A finding as Markdown: what, where, what it costs, and what to do.
+fn copy(finding: &Finding) -> String {
+    let place = finding
+        .place()
+        .map(|p| format!(" ({})", describe::place(&p)));
+    let mut text = format!(
+        "**{}: `{}`**{}: {}.\n",
+        describe::kind(finding),
+        clean(&finding.subject()).replace('`', "'"),
+        place.unwrap_or_default(),
+        describe::cost(finding),
+    );
+    for advice in &finding.advice {
+        let growth = advice.grows_by.filter(|&b| b > 0);
+        let growth = growth.map(|b| format!(" (+{} bytes)", grouped(b)));
+        let growth = growth.unwrap_or_default();
+        text.push_str(&format!("\n- {}{growth}", clean(&advice.text)));
+    }
+    text
+}
+
 impl AdviceView {
     fn new(advice: &Advice) -> Self {
         Self {
             parts: parts(&advice.text),
             growth: advice.grows_by.filter(|&b| b > 0).map(grouped),
-        }
-    }
-}
-
-/// The tables of sampled code and of code that calls lock functions.
-fn code(sites: &[Site]) -> Vec<CodeTable> {
-    let (calls, sampled): (Vec<&Site>, Vec<&Site>) = sites.iter().partition(|s| s.calls.is_some());
-    [
-        ("Code that touches it", sampled),
-        ("Lock calls (found in the code, not sampled)", calls),
-    ]
-    .into_iter()
-    .filter(|(_, sites)| !sites.is_empty())
-    .map(|(title, sites)| CodeTable {
-        title,
-        functions: functions(&sites),
-    })
-    .collect()
-}
-
-/// Sites by function, the busiest first, with the source around them.
-fn functions(sites: &[&Site]) -> Vec<Function> {
-    let total = sites
-        .iter()
-        .fold(0_u64, |sum, s| sum.saturating_add(s.accesses));
-    let mut groups: Vec<((&str, &str), Vec<&Site>)> = Vec::new();
-    for &site in sites {
-        let file = site.file.as_deref().or(site.module.as_deref());
-        let key = (site.function.as_str(), file.unwrap_or_default());
-        match groups.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, group)) => group.push(site),
-            None => groups.push((key, vec![site])),
-        }
-    }
-    groups
-        .into_iter()
-        .map(|((function, file), group)| Function {
-            function: clean(function),
-            file: clean(file),
-            rows: rows(&group, total),
-        })
-        .collect()
-}
-
-/// The rows of one function: source lines by number if they are known, then the instructions
-/// without a source line.
-fn rows(sites: &[&Site], total: u64) -> Vec<Instruction> {
-    let source: BTreeMap<u32, String> = sites
-        .iter()
-        .flat_map(|s| &s.excerpt)
-        .map(|l| (l.line, l.text.replace('\t', "        ")))
-        .collect();
-    let indent = |text: &String| text.len() - text.trim_start().len();
-    let written = source.values().filter(|t| !t.trim().is_empty());
-    let common = written.map(indent).min().unwrap_or(0);
-    let mut rows = Vec::new();
-    let mut before: Option<u32> = None;
-    for (&line, text) in &source {
-        if before.is_some_and(|b| b.saturating_add(1) < line) {
-            rows.push(Instruction::context(String::new(), "\u{22ee}"));
-        }
-        before = Some(line);
-        let text = text.get(common..).unwrap_or_default();
-        let here: Vec<&&Site> = sites.iter().filter(|s| s.line == Some(line)).collect();
-        if here.is_empty() {
-            rows.push(Instruction::context(line.to_string(), text));
-        }
-        for site in here {
-            rows.push(Instruction {
-                source: clean(text),
-                ..Instruction::new(site, total)
-            });
-        }
-    }
-    let shown = |s: &Site| s.line.is_some_and(|l| source.contains_key(&l));
-    rows.extend(
-        sites
-            .iter()
-            .filter(|s| !shown(s))
-            .map(|s| Instruction::new(s, total)),
-    );
-    rows
-}
-
-impl Instruction {
-    /// A source line without an instruction that touches the object.
-    fn context(at: String, text: &str) -> Self {
-        Self {
-            context: true,
-            at,
-            kind: "",
-            share: String::new(),
-            threads: String::new(),
-            source: clean(text),
-        }
-    }
-
-    fn new(site: &Site, total: u64) -> Self {
-        let fields = || site.fields.join(", ");
-        Self {
-            context: false,
-            at: describe::site_place(site),
-            kind: match site.calls {
-                Some(_) => "calls",
-                None => describe::access_kind(site.kind),
-            },
-            share: match site.calls {
-                Some(_) => String::new(),
-                None => percent(site.accesses as f64 * 100.0 / total.max(1) as f64),
-            },
-            threads: match (&site.calls, on_pages::misses(site)) {
-                (Some(callee), _) => clean(callee),
-                (None, Some(misses)) => misses,
-                (None, None) => counted(site.threads.len(), "thread"),
-            },
-            source: clean(site.source.clone().unwrap_or_else(fields).trim()),
         }
     }
 }
@@ -374,15 +272,16 @@ impl Stack {
             .allocation
             .iter()
             .map(|frame| {
-                let place = match (&frame.file, frame.line) {
+                let text = match (&frame.file, frame.line) {
                     (Some(file), Some(line)) => format!("{}:{line}", clean(file)),
                     (Some(file), None) => clean(file),
                     _ => clean(file_name(frame.module.as_deref().unwrap_or_default())),
                 };
-                let inlined = if frame.inlined { " (inlined)" } else { "" };
+                let place = Place::new(text, frame.file.as_deref(), frame.line);
                 FrameView {
                     function: clean(&frame.function),
-                    place: format!("{place}{inlined}"),
+                    place,
+                    inlined: frame.inlined,
                     library: frame.is_library(),
                 }
             })

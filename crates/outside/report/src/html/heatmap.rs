@@ -17,6 +17,8 @@ const CHARS_PER_10_BYTES: u32 = 19;
 const NAME_ROW: u32 = 15;
 /// The number of bytes side by side; wider lines continue in another block.
 const PER_BLOCK: u32 = 64;
+/// The number of bytes side by side on a narrow screen.
+const PER_PART: u32 = 16;
 /// The most rows; the busiest threads are kept.
 const MOST_ROWS: usize = 32;
 
@@ -29,6 +31,10 @@ pub(super) struct Map {
 }
 
 pub(super) struct Block {
+    /// Names the drawing in the page's markup, for the parts that repeat it.
+    pub(super) id: String,
+    /// The touched parts for narrow screens, which show them one below the other.
+    pub(super) parts: Vec<Part>,
     pub(super) left: u32,
     pub(super) track: u32,
     pub(super) width: u32,
@@ -38,6 +44,12 @@ pub(super) struct Block {
     pub(super) rows: Vec<Row>,
     pub(super) fields: Vec<Name>,
     pub(super) elements: Vec<Name>,
+}
+
+/// Some bytes of a block.
+pub(super) struct Part {
+    pub(super) x: u32,
+    pub(super) width: u32,
 }
 
 pub(super) struct Tick {
@@ -73,18 +85,24 @@ pub(super) struct Name {
 
 impl Map {
     /// The maps of the finding's lines, at most `most`.
-    pub(super) fn of_finding(all: &Findings, finding: &Finding, most: usize) -> Vec<Self> {
+    /// `at` tells the drawings of findings apart.
+    pub(super) fn of_finding(
+        all: &Findings,
+        at: usize,
+        finding: &Finding,
+        most: usize,
+    ) -> Vec<Self> {
         let size = describe::drawn_line_size(all, finding);
         finding
             .lines
             .iter()
             .take(most)
             .enumerate()
-            .map(|(i, line)| Self::new(finding, i, line, size))
+            .map(|(i, line)| Self::new(&format!("map-{at}-{i}"), finding, i, line, size))
             .collect()
     }
 
-    fn new(finding: &Finding, index: usize, line: &Line, size: u32) -> Self {
+    fn new(id: &str, finding: &Finding, index: usize, line: &Line, size: u32) -> Self {
         let title = if finding.lines.len() == 1 {
             "Line".to_owned()
         } else {
@@ -113,7 +131,7 @@ impl Map {
                 .step_by(PER_BLOCK as usize)
                 .map(|from| from..(from + PER_BLOCK).min(size))
                 .filter(|bytes| size <= PER_BLOCK || line.words.iter().any(|w| meets(w, bytes)))
-                .map(|bytes| Block::new(line, &finding.object, bytes))
+                .map(|bytes| Block::new(id, line, &finding.object, bytes))
                 .collect(),
         }
     }
@@ -156,7 +174,7 @@ fn threads(line: &Line) -> Vec<(u32, Option<&str>, u64)> {
 }
 
 impl Block {
-    fn new(line: &Line, object: &Object, bytes: std::ops::Range<u32>) -> Self {
+    fn new(id: &str, line: &Line, object: &Object, bytes: std::ops::Range<u32>) -> Self {
         let words: Vec<&Word> = line.words.iter().filter(|w| meets(w, &bytes)).collect();
         let busiest = line
             .words
@@ -192,7 +210,19 @@ impl Block {
         let lowest = fields.iter().chain(&elements).map(|n| n.y).max();
         let height = lowest.map_or(field_y, |y| y + 5);
         let track = (bytes.end - bytes.start) * BYTE;
+        let parts = bytes
+            .clone()
+            .step_by(PER_PART as usize)
+            .map(|from| from..(from + PER_PART).min(bytes.end))
+            .filter(|part| words.iter().any(|w| meets(w, part)))
+            .map(|part| Part {
+                x: x_of(part.start, &bytes),
+                width: (part.end - part.start) * BYTE,
+            })
+            .collect();
         Self {
+            id: format!("{id}-{}", bytes.start),
+            parts,
             left: LEFT,
             track,
             width: LEFT + PER_BLOCK.max(bytes.end - bytes.start) * BYTE + 4,

@@ -12,6 +12,8 @@ pub(super) struct Timeline {
     pub(super) top: String,
     pub(super) middle: String,
     pub(super) end: String,
+    /// The run in seconds, from which the script computes the ends of the part that it shows.
+    pub(super) seconds: f64,
     pub(super) area: String,
     pub(super) curve: String,
 }
@@ -45,6 +47,7 @@ impl Timeline {
             top: format!("{}/s", short(top)),
             middle: short(top / 2.0),
             end: seconds(run_seconds),
+            seconds: real(&run_seconds),
             area: format!("M{LEFT} {BOTTOM}L{line}L{RIGHT} {BOTTOM}Z"),
             curve: format!("M{line}"),
         })

@@ -2,9 +2,9 @@
 
 use super::options::TextOptions;
 use super::page::{Page, Paint};
-use crate::describe::place;
-use crate::figures::{counted, percent};
-use sunder_findings::{Change, Comparison, Measure, Sharing};
+use crate::describe::{self, ChangeVerdict, place};
+use crate::figures::counted;
+use sunder_findings::{Change, Comparison};
 
 /// A comparison for a terminal.
 pub fn comparison_text(comparison: &Comparison, options: &TextOptions) -> String {
@@ -43,32 +43,11 @@ pub fn comparison_text(comparison: &Comparison, options: &TextOptions) -> String
 }
 
 fn answer(page: &mut Page, comparison: &Comparison) {
-    let parts: Vec<String> = [
-        ("appeared", comparison.appeared.len()),
-        ("grew", comparison.grew.len()),
-        ("gone", comparison.gone.len()),
-        ("shrank", comparison.shrank.len()),
-    ]
-    .iter()
-    .filter(|(_, many)| *many > 0)
-    .map(|(what, many)| format!("{many} {what}"))
-    .collect();
-    let (paint, verdict) = if comparison.is_worse() {
-        (Paint::Alarm, "More false sharing than before")
-    } else if parts.is_empty() {
-        (Paint::Good, "No change in sharing beyond noise")
-    } else if comparison.gone.len() + comparison.shrank.len() > 0 {
-        (Paint::Good, "Less sharing than before")
-    } else {
-        (
-            Paint::Bold,
-            "Sharing changed, but no false sharing was added",
-        )
-    };
-    let text = if parts.is_empty() {
-        format!("{verdict}.")
-    } else {
-        format!("{verdict}: {}.", parts.join(", "))
+    let (verdict, text) = describe::change_answer(comparison);
+    let paint = match verdict {
+        ChangeVerdict::Worse => Paint::Alarm,
+        ChangeVerdict::Better | ChangeVerdict::Same => Paint::Good,
+        ChangeVerdict::Other => Paint::Bold,
     };
     page.paragraph("", "", paint, &text);
 }
@@ -91,28 +70,11 @@ fn list(page: &mut Page, title: &str, changes: &[Change], paint: Paint) {
                 (Paint::Bold, &change.subject),
                 (Paint::Dim, &at),
             ],
-            (Paint::Plain, &costs(change)),
+            (Paint::Plain, &describe::change_costs(change)),
         );
-        let kind = match (change.latent, change.sharing) {
-            (true, _) => "latent false sharing",
-            (false, Sharing::False) => continue,
-            (false, Sharing::True) => "true sharing",
-            (false, Sharing::Mixed) => "mixed sharing, its false part",
+        let Some(kind) = describe::change_kind(change) else {
+            continue;
         };
         page.line(&[(Paint::Dim, "    "), (Paint::Dim, kind)]);
-    }
-}
-
-/// The old and the new cost: `12 % -> 3.1 %`.
-fn costs(change: &Change) -> String {
-    let cost = |m: Measure| percent(m.cost_percent);
-    if change.latent {
-        return "costs nothing here".to_owned();
-    }
-    match (change.old, change.new) {
-        (Some(old), Some(new)) => format!("{} -> {}", cost(old), cost(new)),
-        (Some(old), None) => format!("was {}", cost(old)),
-        (None, Some(new)) => format!("costs {}", cost(new)),
-        (None, None) => String::new(),
     }
 }

@@ -18,7 +18,8 @@ pub(super) fn summary(page: &mut Page, findings: &[&Finding]) {
     }
     page.blank();
     for finding in findings.iter().take(WORST) {
-        let number = format!("#{} ", finding.rank);
+        // Not as the findings below are numbered, so that these can be counted.
+        let number = format!("{}. ", finding.rank);
         page.heading(
             &[(Paint::Bold, &number), (Paint::Bold, &finding.subject())],
             (Paint::Alarm, &describe::cost(finding)),

@@ -1,5 +1,6 @@
 //! The reports of whole findings, one file for each form of report.
 
+mod browser;
 mod documentation;
 mod gain;
 mod html;

@@ -24,8 +24,8 @@ pub(super) struct InParallel<'t> {
 }
 
 impl<'t> InParallel<'t> {
-    pub(super) fn new(trace: &'t Trace, filter: Filter) -> Self {
-        let mut waits = Waits::new(trace, &filter);
+    pub(super) fn new(trace: &'t Trace, filter: Filter, canonical: bool) -> Self {
+        let mut waits = Waits::new(trace, &filter, canonical);
         let kinds = filter.kinds.with(ORDER);
         let mut start = None::<Time>;
         let threads = trace.threads().iter().enumerate();
@@ -144,7 +144,7 @@ impl<'t> InParallel<'t> {
             return None;
         }
         self.advance(number);
-        self.waits.delivered(&event);
+        self.waits.delivered(number, &event);
         self.filter.wants(&event.what).then_some(event)
     }
 

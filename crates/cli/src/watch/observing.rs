@@ -1,0 +1,219 @@
+//! The process that observes, as the one that hands its records on sees it: a pipe of lines.
+
+use crate::confined;
+use crate::output::complain;
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, ErrorKind, PipeReader, PipeWriter, Write};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+use sunder_findings::Record;
+use sunder_watch::{Asked, Options, watch};
+
+/// Bytes of records that wait to be read by the other process; more are dropped and counted.
+const MOST_WAITING: usize = 8 << 20;
+/// The longest line that is read.
+const LONGEST_LINE: usize = 8 << 20;
+/// How long the end waits until the last records are read.
+const LAST: Duration = Duration::from_secs(10);
+
+static END: AtomicBool = AtomicBool::new(false);
+static ANEW: AtomicBool = AtomicBool::new(false);
+static CHILD: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn note_signal(signal: i32) {
+    if signal == libc::SIGHUP {
+        ANEW.store(true, Ordering::Relaxed);
+    } else {
+        END.store(true, Ordering::Relaxed);
+    }
+    let child = CHILD.load(Ordering::Relaxed);
+    if child > 0 {
+        // SAFETY: takes two integers, and may be called in a handler. The child is waited for only after
+        // its number here is 0.
+        unsafe { libc::kill(child, signal) };
+    }
+}
+
+fn note_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler stores to atomics and sends a signal.
+        let before = unsafe { libc::signal(signal, note_signal as *const () as usize) };
+        if before == libc::SIG_IGN && signal != libc::SIGHUP {
+            // SAFETY: takes two integers.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
+    }
+}
+
+/// The process that observes.
+pub struct Observing {
+    records: BufReader<PipeReader>,
+    child: i32,
+    status: Option<i32>,
+}
+
+impl Observing {
+    /// Starts it. Call it while this process has one thread.
+    ///
+    /// # Errors
+    /// If there can be no further process.
+    pub fn begin(options: Options) -> Result<Self> {
+        let (records, out) = io::pipe()?;
+        note_signals();
+        // SAFETY: this process has one thread, so the child may do whatever we may.
+        let child = unsafe { libc::fork() };
+        match child {
+            -1 => Err(io::Error::last_os_error()).context("cannot start a process that observes"),
+            0 => {
+                drop(records);
+                let status = observe(options, out);
+                // SAFETY: nothing of the parent's has to be flushed or removed here.
+                unsafe { libc::_exit(status) }
+            }
+            child => {
+                CHILD.store(child, Ordering::Relaxed);
+                Ok(Self {
+                    records: BufReader::new(records),
+                    child,
+                    status: None,
+                })
+            }
+        }
+    }
+
+    /// Waits for the next record; `None` at the end.
+    ///
+    /// # Errors
+    /// If what comes is no record.
+    pub fn next(&mut self) -> Result<Option<Record>> {
+        let mut line = Vec::new();
+        let limit = LONGEST_LINE as u64;
+        let read = io::Read::take(&mut self.records, limit).read_until(b'\n', &mut line)?;
+        if read == 0 {
+            self.reap();
+            return Ok(None);
+        }
+        if line.last() != Some(&b'\n') {
+            bail!("the process that observes was cut short");
+        }
+        let record = serde_json::from_slice(&line);
+        Ok(Some(record.context("a record can't be read")?))
+    }
+
+    fn reap(&mut self) {
+        CHILD.store(0, Ordering::Relaxed);
+        let mut status = 0;
+        // SAFETY: waits for our child, and writes to `status`.
+        while unsafe { libc::waitpid(self.child, &raw mut status, 0) } == -1
+            && io::Error::last_os_error().kind() == ErrorKind::Interrupted
+        {}
+        self.status = Some(status);
+    }
+
+    /// Whether it failed. It has told why, unless a signal ended it.
+    pub fn has_failed(&self) -> bool {
+        let status = self.status.unwrap_or(0);
+        if libc::WIFSIGNALED(status) {
+            let signal = libc::WTERMSIG(status);
+            complain(&anyhow::anyhow!(
+                "signal {signal} ended the process that observes"
+            ));
+        }
+        status != 0
+    }
+
+    /// Whether a SIGHUP has come since the last call.
+    pub fn is_asked_anew(&self) -> bool {
+        ANEW.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// What the process does that observes; its exit status.
+fn observe(options: Options, out: PipeWriter) -> i32 {
+    confined::beside_all();
+    let outlet = std::cell::RefCell::new(Outlet::new(out));
+    let watched = watch(
+        options,
+        &mut |record| outlet.borrow_mut().put(record),
+        &mut || {
+            let is_there = outlet.borrow_mut().flush();
+            if END.load(Ordering::Relaxed) || !is_there {
+                Asked::End
+            } else if ANEW.swap(false, Ordering::Relaxed) {
+                Asked::Anew
+            } else {
+                Asked::Nothing
+            }
+        },
+    );
+    outlet.into_inner().finish();
+    match watched {
+        Ok(()) => 0,
+        Err(error) => {
+            complain(&error);
+            1
+        }
+    }
+}
+
+/// The end of the pipe into which records go. Observing never waits for it.
+struct Outlet {
+    pipe: PipeWriter,
+    waiting: VecDeque<u8>,
+    dropped: u64,
+}
+
+impl Outlet {
+    fn new(pipe: PipeWriter) -> Self {
+        // If it can't be set, writing waits for a reader that is always there.
+        let _ = fcntl_setfl(&pipe, OFlags::NONBLOCK);
+        Self {
+            pipe,
+            waiting: VecDeque::new(),
+            dropped: 0,
+        }
+    }
+
+    fn put(&mut self, mut record: Record) {
+        if let Record::Status(status) = &mut record {
+            status.records_dropped = self.dropped;
+        }
+        let Ok(mut line) = serde_json::to_vec(&record) else {
+            self.dropped += 1;
+            return;
+        };
+        line.push(b'\n');
+        if self.waiting.len() + line.len() > MOST_WAITING {
+            self.dropped += 1;
+            return;
+        }
+        self.waiting.extend(line);
+        self.flush();
+    }
+
+    /// Writes what the pipe takes. Returns whether anybody reads it.
+    fn flush(&mut self) -> bool {
+        while !self.waiting.is_empty() {
+            match self.pipe.write(self.waiting.as_slices().0) {
+                Ok(count) => drop(self.waiting.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        let mut polled = [PollFd::new(&self.pipe, PollFlags::empty())];
+        let now = Timespec::default();
+        let _ = poll(&mut polled, Some(&now));
+        !polled[0].revents().contains(PollFlags::ERR)
+    }
+
+    fn finish(mut self) {
+        let since = Instant::now();
+        while self.flush() && !self.waiting.is_empty() && since.elapsed() < LAST {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Where records go: standard output, files, Prometheus, and collectors of OpenTelemetry.
+
+use crate::args::Watch;
+use crate::destination::print;
+use crate::output::{complain, note};
+use anyhow::{Context, Result};
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use sunder_export::{Metrics, Otlp, Server, Signal, Spool, Target, page, write_page};
+use sunder_findings::{Happening, Record};
+use sunder_report::watched_text;
+
+/// How long the end waits for collectors.
+const LAST: Duration = Duration::from_secs(5);
+
+/// All places.
+pub struct Told {
+    once: bool,
+    quiet: bool,
+    /// Whether people read standard output.
+    terminal: bool,
+    files: Vec<(PathBuf, File)>,
+    metrics: Metrics,
+    server: Option<Server>,
+    prom_file: Option<PathBuf>,
+    otlp: Option<Otlp>,
+    findings: u64,
+    last_status: Option<Record>,
+    /// Whether something could not be written.
+    pub failed: bool,
+}
+
+impl Told {
+    /// Opens all.
+    ///
+    /// # Errors
+    /// If a file can't be opened, an address can't be listened at, or a variable can't be followed.
+    pub fn open(options: &Watch) -> Result<Self> {
+        let files = options
+            .json
+            .iter()
+            .map(|path| Ok((path.clone(), append(path)?)));
+        if options.otlp {
+            for signal in [Signal::Metrics, Signal::Logs] {
+                Target::of(signal, &variable)?;
+            }
+        }
+        Ok(Self {
+            once: options.once.is_some(),
+            quiet: options.quiet,
+            terminal: std::io::stdout().is_terminal(),
+            files: files.collect::<Result<_>>()?,
+            metrics: Metrics::default(),
+            server: options.listen.as_deref().map(Server::listen).transpose()?,
+            prom_file: options.prom_file.clone(),
+            otlp: None,
+            findings: 0,
+            last_status: None,
+            failed: false,
+        })
+    }
+
+    /// Begins to answer and to send, on threads of its own.
+    ///
+    /// # Errors
+    /// If there can be no further threads, or the spool can't be used.
+    pub fn start(&mut self, options: &Watch, host: &str) -> Result<()> {
+        if let Some(server) = &self.server {
+            server.start()?;
+        }
+        if options.otlp {
+            let most = options.spool_size.saturating_mul(1 << 20);
+            let spool = |name: &str| match &options.spool {
+                Some(folder) => {
+                    let folder = folder.join(name);
+                    let wrong = || format!("cannot keep what waits in {}", folder.display());
+                    Spool::in_folder(&folder, most).with_context(wrong)
+                }
+                None => Ok(Spool::in_memory(most)),
+            };
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now = now.map_or(0, |now| now.as_nanos() as u64);
+            self.otlp = Some(Otlp::start(host, now, &variable, &spool)?);
+        }
+        Ok(())
+    }
+
+    /// Opens the files anew: somebody may have moved them away.
+    pub fn open_anew(&mut self) {
+        for (path, file) in &mut self.files {
+            match append(path) {
+                Ok(new) => *file = new,
+                Err(error) => {
+                    complain(&error);
+                    self.failed = true;
+                }
+            }
+        }
+    }
+
+    /// Hands a record to all.
+    pub fn tell(&mut self, record: &Record) {
+        if let Record::Finding(finding) = record {
+            self.findings += u64::from(finding.event != Happening::Gone);
+        } else {
+            self.last_status = Some(record.clone());
+        }
+        self.metrics.add(record);
+        self.send(record);
+        if matches!(record, Record::Status(_)) {
+            self.tell_metrics();
+        }
+        let Ok(mut line) = serde_json::to_string(record) else {
+            self.failed = true;
+            return;
+        };
+        line.push('\n');
+        for (path, file) in &mut self.files {
+            if let Err(error) = file.write_all(line.as_bytes()) {
+                complain(
+                    &anyhow::Error::from(error)
+                        .context(format!("cannot write to {}", path.display())),
+                );
+                self.failed = true;
+            }
+        }
+        if self.quiet {
+            return;
+        }
+        let printed = match record {
+            Record::Finding(watched) if self.terminal => print(&watched_text(watched)),
+            Record::Status(_) if self.terminal => Ok(()),
+            _ => print(&line),
+        };
+        if let Err(error) = printed {
+            complain(&error);
+            self.failed = true;
+        }
+    }
+
+    /// Hands a record to what sends it, and says what hinders that.
+    fn send(&mut self, record: &Record) {
+        let Some(otlp) = &self.otlp else {
+            return;
+        };
+        for (name, sender) in otlp.senders() {
+            sender.notes().iter().for_each(|why| note(why));
+            let counts = (sender.lost(), sender.waiting());
+            self.metrics.sinks.insert(name, counts);
+        }
+        otlp.tell(record, &self.metrics);
+    }
+
+    fn tell_metrics(&mut self) {
+        let page = page(&self.metrics);
+        if let Some(file) = &self.prom_file
+            && let Err(error) = write_page(file, &page)
+        {
+            complain(&error);
+            self.failed = true;
+        }
+        if let Some(server) = &self.server {
+            server.set(page);
+        }
+    }
+
+    /// Sends what waits, and says what there was after a single look.
+    pub fn end(&mut self) {
+        if let Some(otlp) = self.otlp.take() {
+            otlp.end(LAST);
+        }
+        if self.once && !self.quiet {
+            summary(self.findings, self.last_status.as_ref());
+        }
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn append(path: &PathBuf) -> Result<File> {
+    let file = File::options().append(true).create(true).open(path);
+    file.with_context(|| format!("cannot write to {}", path.display()))
+}
+
+/// Words about the end of a single look.
+fn summary(records: u64, status: Option<&Record>) {
+    let Some(Record::Status(status)) = status else {
+        return;
+    };
+    let looks = sunder_live::counted(status.looks as usize, "close look");
+    let found = sunder_live::counted(records as usize, "finding");
+    let mut text = format!(
+        "{found}; {} samples of all processes in {:.0} s, {looks} at processes with threads on two CPUs at once",
+        status.samples, status.seconds
+    );
+    if status.looks_failed > 0 {
+        text.push_str(&format!("; {} looks failed", status.looks_failed));
+    }
+    note(&text);
+}

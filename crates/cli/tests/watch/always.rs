@@ -1,0 +1,159 @@
+//! A watch that goes on: findings that appear and go away, signals, restarts.
+
+use crate::records::{can_watch, findings, records, status, target};
+use crate::support::targets::side_by_side;
+use crate::support::{Ended, plain_sunder};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use sunder_findings::{Happening, Record};
+use sunder_workloads::Variant;
+
+/// How long a record is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A watch of the process `pid`, which appends its records to `file`.
+fn watching(pid: &str, file: &Path) -> Ended {
+    let mut command = plain_sunder();
+    command.args([
+        "watch",
+        "--quiet",
+        "--interval",
+        "2s",
+        "--budget",
+        "100%",
+        "--pid",
+        pid,
+    ]);
+    command.arg("--json").arg(file).stderr(Stdio::inherit());
+    Ended::new(&mut command)
+}
+
+/// The whole lines of a file so far.
+fn so_far(file: &Path) -> Vec<Record> {
+    let text = std::fs::read(file).unwrap_or_default();
+    let whole = text
+        .iter()
+        .rposition(|&byte| byte == b'\n')
+        .map_or(0, |at| at + 1);
+    records(&text[..whole])
+}
+
+/// Waits for records in `file` among which `is` holds.
+fn wait_for(file: &Path, is: impl Fn(&[Record]) -> bool) -> Result<Vec<Record>, String> {
+    let since = Instant::now();
+    while since.elapsed() < PATIENCE {
+        let records = so_far(file);
+        if is(&records) {
+            return Ok(records);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Err(format!("not within {PATIENCE:?}: {:#?}", so_far(file)))
+}
+
+/// Ends it by a signal; it has to end well.
+fn end(mut watch: Ended, signal: i32) {
+    watch.kill(signal);
+    let ended = watch.child().wait().expect("it ends");
+    assert!(ended.success(), "{ended}");
+}
+
+fn has(event: Happening) -> impl Fn(&[Record]) -> bool {
+    move |records| findings(records).iter().any(|f| f.event == event)
+}
+
+#[test]
+fn a_finding_appears_goes_with_its_process_and_keeps_its_identity() {
+    if !can_watch() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut run = 0;
+    let mut prints = Vec::new();
+    side_by_side("a finding that comes and goes", || {
+        prints.clear();
+        // The second watcher and the second process are others.
+        for _ in 0..2 {
+            run += 1;
+            let file = folder.path().join(format!("{run}.jsonl"));
+            let shared = target("thread_stats", Variant::Shared);
+            let watch = watching(&shared.id(), &file);
+            wait_for(&file, has(Happening::Appeared))?;
+            drop(shared);
+            let told = wait_for(&file, has(Happening::Gone))?;
+            end(watch, libc::SIGTERM);
+            let found = findings(&told);
+            assert_eq!(found[0].event, Happening::Appeared, "{found:#?}");
+            let gone = found.last().expect("some");
+            assert_eq!(gone.event, Happening::Gone);
+            assert!(gone.before_percent.is_some());
+            let same = found.iter().find(|f| f.fingerprint == gone.fingerprint);
+            assert_eq!(same.map(|f| f.event), Some(Happening::Appeared));
+            prints.push(found[0].finding.object.name.clone());
+            let last = so_far(&file);
+            assert!(status(&last).present.is_empty(), "{last:#?}");
+        }
+        assert_eq!(prints[0], prints[1]);
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_being_looked_at_is_told_when_the_watch_is_ended() {
+    if !can_watch() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("records.jsonl");
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let _ = std::fs::remove_file(&file);
+        let watch = watching("1", &file);
+        wait_for(&file, |records| !records.is_empty()).expect("a first status");
+        end(watch, signal);
+        let told = so_far(&file);
+        assert!(told.len() >= 2, "{told:#?}");
+        assert!(matches!(told.last(), Some(Record::Status(_))), "{told:#?}");
+    }
+}
+
+#[test]
+fn after_a_hangup_records_go_to_a_new_file() {
+    if !can_watch() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, moved) = (folder.path().join("new"), folder.path().join("old"));
+    let watch = watching("1", &file);
+    wait_for(&file, |records| !records.is_empty()).expect("a first status");
+    std::fs::rename(&file, &moved).expect("ours");
+    watch.kill(libc::SIGHUP);
+    let told = wait_for(&file, |records| !records.is_empty()).expect("it goes on");
+    assert!(status(&told).seconds > 0.0);
+    end(watch, libc::SIGTERM);
+}
+
+#[test]
+fn its_end_ends_the_process_that_observes() {
+    if !can_watch() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("records.jsonl");
+    let mut watch = watching("1", &file);
+    wait_for(&file, |records| !records.is_empty()).expect("a first status");
+    let own = watch.child().id();
+    let children = format!("/proc/{own}/task/{own}/children");
+    let children = std::fs::read_to_string(children).expect("it lives");
+    let observer: u32 = children.trim().parse().expect("one process observes");
+    watch.kill(libc::SIGKILL);
+    let since = Instant::now();
+    let is_there = || {
+        let status = std::fs::read_to_string(format!("/proc/{observer}/status"));
+        status.is_ok_and(|status| !status.contains("State:\tZ"))
+    };
+    while is_there() {
+        assert!(since.elapsed() < PATIENCE, "{observer} goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

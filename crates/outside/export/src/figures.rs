@@ -1,0 +1,144 @@
+//! Which figures there are: their names, kinds and values. Every sink shows these. Pure.
+
+use crate::metrics::{Labels, Metrics};
+use sunder_findings::Happening;
+
+/// How a figure changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A sum since the watch began.
+    Sum,
+    /// A value of now.
+    Gauge,
+}
+
+/// One figure with its values.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// Its name, without what a format adds for its kind.
+    pub name: &'static str,
+    /// How it changes.
+    pub kind: Kind,
+    /// Its unit, as OpenTelemetry writes it.
+    pub unit: &'static str,
+    /// What it is, as a sentence.
+    pub help: &'static str,
+    /// Its values with their labels.
+    pub points: Vec<(Vec<(&'static str, String)>, f64)>,
+}
+
+/// All figures.
+pub fn figures(metrics: &Metrics) -> Vec<Figure> {
+    let status = &metrics.status;
+    let mut all = Vec::new();
+    let mut add = |kind, name, unit, help, value: f64| {
+        let points = vec![(Vec::new(), value)];
+        all.push(Figure {
+            name,
+            kind,
+            unit,
+            help,
+            points,
+        });
+    };
+    let samples = status.samples as f64;
+    let looked_at = status.samples_looked_at as f64;
+    let lost = status.lost_records as f64;
+    let failed = status.looks_failed as f64;
+    let dropped = status.records_dropped as f64;
+    #[rustfmt::skip]
+    let sums = [
+        ("sunder_samples", "1", "Samples of all processes.", samples),
+        ("sunder_samples_looked_at", "1", "Samples of processes that were looked at closely.", looked_at),
+        ("sunder_samples_unattributed", "1", "Of those, samples for which the address of the access is not known.", status.samples_unattributed),
+        ("sunder_lost_records", "1", "Records that the kernel dropped.", lost),
+        ("sunder_looks", "1", "Close looks at processes.", status.looks as f64),
+        ("sunder_looks_failed", "1", "Close looks whose result was lost.", failed),
+        ("sunder_own_cpu_seconds", "s", "CPU seconds that watching took itself.", status.own_cpu_seconds),
+        ("sunder_interrupt_cpu_seconds", "s", "CPU seconds that the interrupts of samples took from programs, at most.", status.interrupt_seconds),
+        ("sunder_records_dropped", "1", "Records that were lost before they reached a sink.", dropped),
+    ];
+    for (name, unit, help, value) in sums {
+        add(Kind::Sum, name, unit, help, value);
+    }
+    #[rustfmt::skip]
+    let gauges = [
+        ("sunder_budget_ratio", "1", "What watching may take, as a share of one CPU.", status.budget_percent / 100.0),
+        ("sunder_spent_ratio", "1", "What watching took lately, as a share of one CPU.", status.spent_percent / 100.0),
+        ("sunder_frequency_hertz", "Hz", "Samples a second on each CPU.", f64::from(status.frequency_hz)),
+        ("sunder_cpus", "1", "CPUs that are sampled.", f64::from(status.cpus)),
+        ("sunder_processes", "1", "Processes with samples in the last period.", status.processes as f64),
+        ("sunder_memory_bytes", "By", "Resident memory of the process that observes.", status.memory_bytes as f64),
+        ("sunder_status_timestamp_seconds", "s", "When these figures were made.", status.time_unix_ns as f64 / 1e9),
+    ];
+    for (name, unit, help, value) in gauges {
+        add(Kind::Gauge, name, unit, help, value);
+    }
+    all.push(Figure {
+        name: "sunder_events",
+        kind: Kind::Sum,
+        unit: "1",
+        help: "Findings that appeared, changed by a factor of two, or went away.",
+        points: [Happening::Appeared, Happening::Changed, Happening::Gone]
+            .map(|event| {
+                let labels = vec![("event", event.word().to_owned())];
+                (labels, metrics.count_of(event) as f64)
+            })
+            .into(),
+    });
+    let sinks = |value: &dyn Fn(&(u64, u64)) -> u64| {
+        let all = metrics.sinks.iter();
+        all.map(|(sink, counts)| (vec![("sink", (*sink).to_owned())], value(counts) as f64))
+            .collect()
+    };
+    all.push(Figure {
+        name: "sunder_sink_lost_batches",
+        kind: Kind::Sum,
+        unit: "1",
+        help: "Batches for a sink that were dropped for lack of room, or that it refused.",
+        points: sinks(&|counts| counts.0),
+    });
+    all.push(Figure {
+        name: "sunder_sink_waiting_bytes",
+        kind: Kind::Gauge,
+        unit: "By",
+        help: "Bytes that wait until a sink takes them.",
+        points: sinks(&|counts| counts.1),
+    });
+    all.push(Figure {
+        name: "sunder_lost_cpu_seconds",
+        kind: Kind::Sum,
+        unit: "s",
+        help: "CPU seconds that false sharing cost, as far as samples show.",
+        points: points(metrics.lost_seconds.iter().map(|(l, &lost)| (l, lost))),
+    });
+    let present = || metrics.present.iter();
+    all.push(Figure {
+        name: "sunder_findings",
+        kind: Kind::Gauge,
+        unit: "1",
+        help: "Findings that are there.",
+        points: points(present().map(|(l, &(count, _))| (l, count as f64))),
+    });
+    all.push(Figure {
+        name: "sunder_finding_cost_ratio",
+        kind: Kind::Gauge,
+        unit: "1",
+        help: "The share of its threads' time that a finding costs; the highest of those with these labels.",
+        points: points(present().map(|(l, &(_, cost))| (l, cost / 100.0))),
+    });
+    all
+}
+
+fn points<'a>(
+    all: impl Iterator<Item = (&'a Labels, f64)>,
+) -> Vec<(Vec<(&'static str, String)>, f64)> {
+    let named = |labels: &Labels| {
+        vec![
+            ("program", labels.program.clone()),
+            ("object", labels.object.clone()),
+            ("container", labels.container.clone()),
+        ]
+    };
+    all.map(|(labels, value)| (named(labels), value)).collect()
+}

@@ -1,0 +1,210 @@
+//! A queue of batches that have to be sent: bounded, and on disk if a folder is given, so that a restart
+//! loses nothing. A batch is a file; what is written is whole or not there.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The ending of a batch's file.
+const ENDING: &str = "batch";
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Spool {
+    folder: Option<PathBuf>,
+    /// The oldest first: number, bytes, and the batch itself if it is in memory.
+    batches: VecDeque<(u64, u64, Option<Vec<u8>>)>,
+    next: u64,
+    bytes: u64,
+    most: u64,
+    dropped: u64,
+}
+
+impl Spool {
+    /// A queue in memory of `most` bytes.
+    pub const fn in_memory(most: u64) -> Self {
+        Self {
+            folder: None,
+            batches: VecDeque::new(),
+            next: 0,
+            bytes: 0,
+            most,
+            dropped: 0,
+        }
+    }
+
+    /// A queue in a folder, with what an earlier run has left there.
+    ///
+    /// # Errors
+    /// If the folder can't be made or read.
+    pub fn in_folder(folder: &Path, most: u64) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let path = entry.path();
+            let number = path
+                .file_stem()
+                .and_then(|stem| stem.to_str()?.parse().ok());
+            if let (Some(number), true) = (number, path.extension().is_some_and(|e| e == ENDING)) {
+                found.push((number, entry.metadata()?.len(), None));
+            }
+        }
+        found.sort_by_key(|batch: &(u64, u64, _)| batch.0);
+        let mut spool = Self {
+            folder: Some(folder.to_owned()),
+            next: found.last().map_or(0, |last| last.0 + 1),
+            bytes: found.iter().map(|batch| batch.1).sum(),
+            batches: found.into(),
+            most,
+            dropped: 0,
+        };
+        spool.make_room(0);
+        Ok(spool)
+    }
+
+    /// Adds a batch. If there is no room, the oldest ones are dropped for it; one that is larger than all
+    /// of the room is dropped itself. One that the disk does not take waits in memory.
+    pub fn put(&mut self, batch: Vec<u8>) {
+        let size = batch.len() as u64;
+        if size > self.most {
+            self.dropped += 1;
+            return;
+        }
+        self.make_room(size);
+        let number = self.next;
+        self.next += 1;
+        let kept = match self.path(number) {
+            Some(path) if write_whole(&path, &batch).is_ok() => None,
+            _ => Some(batch),
+        };
+        self.bytes += size;
+        self.batches.push_back((number, size, kept));
+    }
+
+    /// The oldest batch; [`Self::done`] takes it away.
+    pub fn first(&mut self) -> Option<(u64, Vec<u8>)> {
+        while let Some((number, _, kept)) = self.batches.front() {
+            let number = *number;
+            let read = match kept {
+                Some(batch) => Some(batch.clone()),
+                None => self.path(number).and_then(|path| fs::read(path).ok()),
+            };
+            match read {
+                Some(batch) => return Some((number, batch)),
+                // Somebody has taken the file away.
+                None => {
+                    self.dropped += 1;
+                    self.done(number);
+                }
+            }
+        }
+        None
+    }
+
+    /// The batch has been sent, or is not wanted any more.
+    pub fn done(&mut self, number: u64) {
+        // It may have been dropped while it was being sent.
+        if self.batches.front().is_some_and(|first| first.0 == number)
+            && let Some((_, size, kept)) = self.batches.pop_front()
+        {
+            self.bytes -= size;
+            if kept.is_none()
+                && let Some(path) = self.path(number)
+            {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+
+    /// Batches that were dropped.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Bytes that wait.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn make_room(&mut self, size: u64) {
+        while self.bytes + size > self.most
+            && let Some(&(number, ..)) = self.batches.front()
+        {
+            self.dropped += 1;
+            self.done(number);
+        }
+    }
+
+    fn path(&self, number: u64) -> Option<PathBuf> {
+        let folder = self.folder.as_ref()?;
+        Some(folder.join(format!("{number:020}.{ENDING}")))
+    }
+}
+
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let aside = path.with_extension("new");
+    let written = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, path));
+    if written.is_err() {
+        // A full disk has taken a part.
+        let _ = fs::remove_file(&aside);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take_all(spool: &mut Spool) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        while let Some((number, batch)) = spool.first() {
+            spool.done(number);
+            all.push(batch);
+        }
+        all
+    }
+
+    #[test]
+    fn batches_come_back_in_order_also_after_a_restart() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut spool = Spool::in_folder(folder.path(), 100).expect("a queue");
+        (0..5).for_each(|n| spool.put(vec![n; 10]));
+        let (number, first) = spool.first().expect("the oldest");
+        assert_eq!(first, [0; 10]);
+        spool.done(number);
+        drop(spool);
+        let mut spool = Spool::in_folder(folder.path(), 100).expect("a queue");
+        spool.put(vec![5; 10]);
+        assert_eq!(spool.bytes(), 50);
+        let all = take_all(&mut spool);
+        assert_eq!(all, (1..6).map(|n| vec![n; 10]).collect::<Vec<_>>());
+        assert_eq!((spool.bytes(), spool.dropped()), (0, 0));
+        assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 0);
+    }
+
+    #[test]
+    fn the_oldest_make_room_and_are_counted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let on_disk = Spool::in_folder(folder.path(), 35).expect("a queue");
+        for mut spool in [on_disk, Spool::in_memory(35)] {
+            (0..5).for_each(|n| spool.put(vec![n; 10]));
+            spool.put(vec![9; 36]);
+            assert_eq!((spool.dropped(), spool.bytes()), (3, 30));
+            let all = take_all(&mut spool);
+            assert_eq!(all, [vec![2; 10], vec![3; 10], vec![4; 10]]);
+        }
+    }
+
+    #[test]
+    fn what_the_disk_does_not_take_waits_in_memory() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let within = folder.path().join("queue");
+        let mut spool = Spool::in_folder(&within, 100).expect("a queue");
+        fs::remove_dir(&within).expect("it is empty");
+        spool.put(vec![1; 10]);
+        assert_eq!(take_all(&mut spool), [vec![1; 10]]);
+        assert_eq!(spool.dropped(), 0);
+    }
+}

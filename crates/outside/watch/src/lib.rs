@@ -1,0 +1,21 @@
+//! Watches every process of a machine. Samples of all CPUs tell *whether* a process has threads that
+//! run at once (`census`); such a process is looked at closely for a while, by the same loop, judge and
+//! names as under `attach` (`look`), which tells *which lines*; what is found is compared with what was
+//! there before (`known`). Nothing is loaded into a process, and none is stopped.
+//!
+//! Called by the program `sunder`, in a process that has given up its other rights. It must not print,
+//! write to files, or talk to others: its records go to the caller.
+
+mod aside;
+mod census;
+mod known;
+mod look;
+mod origin;
+mod rights;
+mod select;
+mod spend;
+mod watcher;
+
+pub use rights::{Missing, missing};
+pub use select::Selection;
+pub use watcher::{Asked, Options, watch};

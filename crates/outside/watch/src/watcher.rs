@@ -1,0 +1,542 @@
+//! The loop: samples of all CPUs are counted, processes whose threads run at once are looked at closely,
+//! a few at a time and as the budget allows, and what is found is told.
+
+use crate::aside::{Aside, Work};
+use crate::census::Census;
+use crate::known::{Change, Known};
+use crate::look::{Conditions, Look};
+use crate::origin::{build_id, origin};
+use crate::select::Selection;
+use crate::spend::{Spend, own_seconds};
+use anyhow::{Context, Result};
+use std::collections::HashMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use sunder_access::ProcessId;
+use sunder_findings::{
+    DEFAULT_THRESHOLD_PERCENT, Finding, Findings, Happening, Origin, Record, Standing,
+    WATCH_SCHEMA, WATCH_VERSION, WatchStatus, Watched,
+};
+use sunder_observe::machine::{self, Machine};
+use sunder_observe::perf::{SystemSampler, interrupt_cost};
+use sunder_observe::{Event, proc};
+
+/// How long a look takes in a watch that goes on, unless its interval is shorter.
+const LOOK: Duration = Duration::from_secs(10);
+/// If no line is contended after so long, the look ends.
+const QUIET: Duration = Duration::from_secs(3);
+/// The most looks at a time.
+const MOST_LOOKS: usize = 4;
+/// The same where each process is looked at once.
+const MOST_LOOKS_ONCE: usize = 16;
+/// The most processes at a time that name what was found.
+const MOST_NAMINGS: usize = 2;
+/// The most processes of which it is remembered when they were looked at.
+const MOST_REMEMBERED: usize = 16_384;
+
+/// Pauses between two readings of the rings: without looks, and during one. Pointers in memory are read
+/// soon after the sample that needs them.
+const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_LOOKING: Duration = Duration::from_millis(50);
+/// How often processes are chosen.
+const CHOOSE_EVERY: Duration = Duration::from_millis(500);
+/// Time at once, in nanoseconds, from which on a process is looked at.
+const LEAST_AT_ONCE_NS: u64 = 50_000_000;
+/// Samples a second and CPU for a single look: there is no time to wait for rare ones.
+const HZ_ONCE: u32 = 199;
+/// How long the end waits for what is being named.
+const LAST: Duration = Duration::from_secs(60);
+
+/// How to watch.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Look for so long, once.
+    pub once: Option<Duration>,
+    /// How often each process is looked at, and the status told.
+    pub interval: Duration,
+    /// What watching may take, in percent of one CPU. Does not hold for a single look.
+    pub budget_percent: f64,
+    /// Samples a second on each CPU; `None`: as the budget allows.
+    pub frequency: Option<u32>,
+    /// Which processes.
+    pub selection: Selection,
+    /// From which cost on a finding counts, in percent.
+    pub threshold: Option<f64>,
+    /// Bytes of a line, if not the machine's.
+    pub line_size: Option<u32>,
+    /// The share of a process's time that watchpoints may take, in percent.
+    pub watch_budget: f64,
+    /// The machine's name.
+    pub host: String,
+}
+
+/// What the caller asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// To go on.
+    Nothing,
+    /// To read the facts of the machine anew.
+    Anew,
+    /// To end.
+    End,
+}
+
+/// Watches until the caller asks for the end, or the time is over. Records go to `tell`.
+///
+/// # Errors
+/// If the machine can't be sampled.
+pub fn watch(
+    options: Options,
+    tell: &mut dyn FnMut(Record),
+    asked: &mut dyn FnMut() -> Asked,
+) -> Result<()> {
+    let mut watcher = Watcher::begin(options)?;
+    loop {
+        match asked() {
+            Asked::Nothing => {}
+            Asked::Anew => watcher.begin_anew()?,
+            Asked::End => break,
+        }
+        if watcher.options.once.is_some_and(|d| watcher.elapsed() >= d) {
+            break;
+        }
+        watcher.step(tell)?;
+    }
+    watcher.end(tell);
+    Ok(())
+}
+
+struct Watcher {
+    options: Options,
+    conditions: Conditions,
+    sampler: SystemSampler,
+    spend: Spend,
+    census: Census,
+    looks: Vec<Look>,
+    namings: Vec<Naming>,
+    /// Namings that are over and whose processes are not gone from the kernel's table yet.
+    ended: Vec<Aside>,
+    known: Known,
+    /// When each process was looked at last; `None` if it is not to be watched.
+    looked_at: HashMap<ProcessId, Option<Instant>>,
+    started: Instant,
+    next_choice: Duration,
+    next_tick: Duration,
+    lost: u64,
+    status: WatchStatus,
+    /// Interrupts of samplers that have been closed.
+    interrupts_before: f64,
+    samples_before: u64,
+}
+
+/// Findings of a look that are being named.
+struct Naming {
+    origin: Origin,
+    aside: Aside,
+    /// Whether the process has ended meanwhile.
+    over: bool,
+}
+
+impl Watcher {
+    fn begin(options: Options) -> Result<Self> {
+        let machine = Machine::read();
+        let line = options.line_size.map_or(machine.line.bytes(), u64::from);
+        let conditions = Conditions {
+            transfer: machine::transfer_cost().map(|cost| cost.nanoseconds),
+            threshold: options.threshold.unwrap_or(DEFAULT_THRESHOLD_PERCENT),
+            watch_share: options.watch_budget / 100.0,
+            line,
+            machine,
+        };
+        // What it is not known to cost is taken to be dear.
+        const DEAR_NS: f64 = 30_000.0;
+        let spend = Spend::new(options.budget_percent, interrupt_cost().unwrap_or(DEAR_NS));
+        let sampler = open(&options, &spend)?;
+        Ok(Self {
+            conditions,
+            sampler,
+            spend,
+            census: Census::default(),
+            looks: Vec::new(),
+            namings: Vec::new(),
+            ended: Vec::new(),
+            known: Known::default(),
+            looked_at: HashMap::new(),
+            started: Instant::now(),
+            next_choice: CHOOSE_EVERY,
+            // The first status says that it has begun.
+            next_tick: options.once.map_or(Duration::ZERO, |_| options.interval),
+            lost: 0,
+            status: WatchStatus::default(),
+            interrupts_before: 0.0,
+            samples_before: 0,
+            options,
+        })
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// CPUs may have come or gone. What is known stays.
+    fn begin_anew(&mut self) -> Result<()> {
+        self.conditions.machine = Machine::read();
+        let sampler = open(&self.options, &self.spend)?;
+        let mut old = std::mem::replace(&mut self.sampler, sampler);
+        self.interrupts_before += old.interrupts();
+        let mut events = Vec::new();
+        old.finish(&mut |event| events.push(event));
+        self.samples_before += old.samples();
+        events.into_iter().for_each(|event| self.take(event));
+        Ok(())
+    }
+
+    fn interrupts(&self) -> f64 {
+        self.interrupts_before + self.sampler.interrupts()
+    }
+
+    fn step(&mut self, tell: &mut dyn FnMut(Record)) -> Result<()> {
+        let mut pause = if self.looks.is_empty() && self.namings.is_empty() {
+            PAUSE
+        } else {
+            PAUSE_LOOKING
+        };
+        if let Some(once) = self.options.once {
+            pause = pause.min(once.saturating_sub(self.elapsed()));
+        }
+        self.sampler.wait(pause)?;
+        let mut events = Vec::new();
+        self.sampler.drain(&mut |event| events.push(event));
+        for event in events {
+            self.take_and_tell(event, tell);
+        }
+        self.looks.iter_mut().for_each(Look::step);
+        self.end_looks(tell);
+        self.take_names(tell);
+        let elapsed = self.elapsed();
+        if elapsed >= self.next_choice {
+            self.next_choice = elapsed + CHOOSE_EVERY;
+            self.spend.account(self.interrupts());
+            self.choose();
+        }
+        if elapsed >= self.next_tick {
+            self.next_tick = elapsed + self.options.interval;
+            self.tick(tell);
+            if !self.sampler.covers_the_machine() {
+                self.begin_anew()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_and_tell(&mut self, event: Event, tell: &mut dyn FnMut(Record)) {
+        if let Some(process) = image_that_ends(&event) {
+            // Where only the first thread has ended (`pthread_exit` in `main`), the process goes on.
+            let first_thread = matches!(event, Event::ThreadEnd { .. });
+            let matters = self.known.has(process)
+                || self.looks.iter().any(|look| look.origin.pid == process.0);
+            if !(first_thread && matters && proc::is_alive(process)) {
+                self.image_ends(process, tell);
+            }
+        }
+        self.take(event);
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Sample(sample) => {
+                self.census.sampled(&sample);
+                let mut looks = self.looks.iter_mut();
+                let look = looks.find(|look| look.origin.pid == sample.process.0 && !look.over);
+                if let Some(look) = look {
+                    look.sampled(sample);
+                }
+            }
+            Event::ThreadStart { process, .. } | Event::ThreadName { process, .. } => {
+                let mut looks = self.looks.iter_mut();
+                let look = looks.find(|look| look.origin.pid == process.0 && !look.over);
+                if let Some(look) = look {
+                    look.reported(event);
+                }
+            }
+            Event::Lost(count) => self.lost += count,
+            _ => {}
+        }
+    }
+
+    /// The process ends or executes another program.
+    fn image_ends(&mut self, process: ProcessId, tell: &mut dyn FnMut(Record)) {
+        self.census.forget(process);
+        self.looked_at.remove(&process);
+        let of = |pid: u32| pid == process.0;
+        for look in self.looks.iter_mut().filter(|look| of(look.origin.pid)) {
+            look.over = true;
+        }
+        let namings = self.namings.iter_mut();
+        for naming in namings.filter(|naming| of(naming.origin.pid)) {
+            naming.over = true;
+        }
+        let gone = self.known.ended(process);
+        self.tell_all(gone, tell);
+    }
+
+    /// Ends looks whose time is over.
+    fn end_looks(&mut self, tell: &mut dyn FnMut(Record)) {
+        let once = self.options.once.is_some();
+        for mut look in std::mem::take(&mut self.looks) {
+            let elapsed = look.elapsed();
+            let is_quiet = elapsed >= QUIET && !look.is_contended();
+            let whole = LOOK.min(self.options.interval);
+            let is_done = !once && elapsed >= whole && self.namings.len() < MOST_NAMINGS;
+            if is_quiet || look.over || is_done {
+                self.end_look(look, tell);
+            } else {
+                self.looks.push(look);
+            }
+        }
+    }
+
+    /// Ends a look, and has what it found named if that may count.
+    fn end_look(&mut self, mut look: Look, tell: &mut dyn FnMut(Record)) {
+        self.status.looks += 1;
+        let (origin, over) = (look.origin.clone(), look.over);
+        self.status.samples_looked_at += look.samples();
+        if !over {
+            self.looked_at(ProcessId(origin.pid), Some(Instant::now()));
+        }
+        if !look.may_have_findings() {
+            self.shown(origin, Vec::new(), over, tell);
+            return;
+        }
+        let named = Aside::begin(move || {
+            let found = look.finish().to_json();
+            found.unwrap_or_default().into_bytes()
+        });
+        match named {
+            Ok(aside) => self.namings.push(Naming {
+                origin,
+                aside,
+                over,
+            }),
+            Err(_) => self.status.looks_failed += 1,
+        }
+    }
+
+    /// Takes what has been named meanwhile.
+    fn take_names(&mut self, tell: &mut dyn FnMut(Record)) {
+        for mut naming in std::mem::take(&mut self.namings) {
+            let Work::Done(answer) = naming.aside.poll() else {
+                self.namings.push(naming);
+                continue;
+            };
+            self.ended.push(naming.aside);
+            match Findings::read(&answer[..]) {
+                Ok(findings) => {
+                    let unknown = findings.run.unattributed_percent.unwrap_or(0.0);
+                    self.status.samples_unattributed +=
+                        findings.run.samples as f64 * unknown / 100.0;
+                    let threshold = findings.run.threshold_percent;
+                    let all = findings.findings.into_iter();
+                    let shown = all.filter(|f| f.standing(threshold) == Standing::Significant);
+                    self.shown(naming.origin, shown.collect(), naming.over, tell);
+                }
+                Err(_) => self.status.looks_failed += 1,
+            }
+        }
+        self.ended.retain_mut(|aside| !aside.is_reaped());
+    }
+
+    /// A look has shown these findings that count.
+    fn shown(
+        &mut self,
+        mut origin: Origin,
+        findings: Vec<Finding>,
+        over: bool,
+        tell: &mut dyn FnMut(Record),
+    ) {
+        let process = ProcessId(origin.pid);
+        if !findings.is_empty() && !over {
+            // Its number may be another's by now.
+            let same = proc::start_ticks(process) == Some(origin.started_ticks);
+            origin.build_id = same.then(|| build_id(process)).flatten();
+        }
+        let changes = self.known.looked(&origin, findings);
+        self.tell_all(changes, tell);
+        if over {
+            let gone = self.known.ended(process);
+            self.tell_all(gone, tell);
+        }
+    }
+
+    fn tell_all(&self, changes: Vec<Change>, tell: &mut dyn FnMut(Record)) {
+        let once = self.options.once.is_some();
+        for change in changes {
+            let event = match change.event {
+                Happening::Appeared if once => Happening::Present,
+                Happening::Gone if once => continue,
+                other => other,
+            };
+            tell(Record::Finding(Box::new(Watched {
+                schema: WATCH_SCHEMA.into(),
+                version: WATCH_VERSION,
+                tool: env!("CARGO_PKG_VERSION").into(),
+                time_unix_ns: now_unix_ns(),
+                event,
+                fingerprint: change.fingerprint,
+                origin: change.origin,
+                before_percent: change.before_percent,
+                finding: change.finding,
+            })));
+        }
+    }
+
+    /// Begins to look at processes whose threads run at once: first those that were never looked at.
+    fn choose(&mut self) {
+        let once = self.options.once.is_some();
+        let most = if once { MOST_LOOKS_ONCE } else { MOST_LOOKS };
+        if self.looks.len() >= most || !(once || self.spend.is_left()) {
+            return;
+        }
+        let own = [std::process::id(), std::os::unix::process::parent_id()];
+        let looking: Vec<u32> = self.looks.iter().map(|look| look.origin.pid).collect();
+        let naming: Vec<u32> = self.namings.iter().map(|n| n.origin.pid).collect();
+        let is_free = |pid: &u32| ![&own[..], &looking, &naming].concat().contains(pid);
+        let mut found: Vec<(Option<Instant>, ProcessId)> = Vec::new();
+        let known: Vec<ProcessId> = self.known.processes().map(|o| ProcessId(o.pid)).collect();
+        let at_once = self.census.at_once(LEAST_AT_ONCE_NS);
+        for process in at_once.into_iter().chain(known) {
+            let since = match self.looked_at.get(&process) {
+                None => None,
+                Some(None) => continue,
+                Some(Some(at)) if once || at.elapsed() < self.options.interval => continue,
+                Some(Some(at)) => Some(*at),
+            };
+            if is_free(&process.0) && !found.contains(&(since, process)) {
+                found.push((since, process));
+            }
+        }
+        // The order in which they run at once stays among equals.
+        found.sort_by_key(|(since, _)| *since);
+        for (_, process) in found {
+            if self.looks.len() >= most {
+                break;
+            }
+            self.look_at(process);
+        }
+    }
+
+    fn look_at(&mut self, process: ProcessId) {
+        let Some(origin) = origin(process, &self.options.host) else {
+            return;
+        };
+        let wanted = self.options.selection.holds(&origin);
+        let begun = wanted.then(|| Look::begin(origin, &self.conditions, self.sampler.frequency()));
+        match begun {
+            Some(Ok(look)) => self.looks.push(look),
+            // Not wanted, or not allowed: another program under this number is looked at again.
+            Some(Err(_)) | None => self.looked_at(process, None),
+        }
+    }
+
+    fn looked_at(&mut self, process: ProcessId, when: Option<Instant>) {
+        if self.looked_at.len() >= MOST_REMEMBERED {
+            self.looked_at.retain(|&process, _| proc::is_alive(process));
+        }
+        if self.looked_at.len() < MOST_REMEMBERED {
+            self.looked_at.insert(process, when);
+        }
+    }
+
+    /// Ends a period: what was lost in it, and the status.
+    fn tick(&mut self, tell: &mut dyn FnMut(Record)) {
+        // The kernel's report of an end may have been lost.
+        let known = self.known.processes();
+        let is_gone = |o: &&Origin| proc::start_ticks(ProcessId(o.pid)) != Some(o.started_ticks);
+        let gone: Vec<ProcessId> = known.filter(is_gone).map(|o| ProcessId(o.pid)).collect();
+        for process in gone {
+            self.image_ends(process, tell);
+        }
+        let census = &self.census;
+        self.known
+            .add_lost(|process, threads| census.seconds_of(process, threads));
+        self.tell_status(tell);
+        self.census.begin_period();
+    }
+
+    fn tell_status(&mut self, tell: &mut dyn FnMut(Record)) {
+        self.spend.account(self.interrupts());
+        let memory = proc::own_memory().map_or(0, |memory| memory.resident);
+        let status = WatchStatus {
+            schema: WATCH_SCHEMA.into(),
+            version: WATCH_VERSION,
+            time_unix_ns: now_unix_ns(),
+            host: self.options.host.clone(),
+            seconds: self.elapsed().as_secs_f64(),
+            samples: self.samples_before + self.sampler.samples(),
+            lost_records: self.lost,
+            frequency_hz: self.sampler.frequency(),
+            cpus: u32::try_from(self.sampler.cpus()).unwrap_or(u32::MAX),
+            processes: self.census.count() as u64,
+            own_cpu_seconds: own_seconds(),
+            interrupt_seconds: self.spend.of_interrupts(self.interrupts()),
+            budget_percent: self.options.budget_percent,
+            spent_percent: self.spend.lately_percent(),
+            memory_bytes: memory,
+            present: self.known.present(),
+            ..self.status.clone()
+        };
+        tell(Record::Status(Box::new(status)));
+    }
+
+    /// Ends all looks, waits for the names, and tells the last status.
+    fn end(mut self, tell: &mut dyn FnMut(Record)) {
+        let mut events = Vec::new();
+        self.sampler.finish(&mut |event| events.push(event));
+        for event in events {
+            self.take(event);
+        }
+        for mut look in std::mem::take(&mut self.looks) {
+            look.step();
+            self.end_look(look, tell);
+        }
+        let since = Instant::now();
+        while !self.namings.is_empty() && since.elapsed() < LAST {
+            std::thread::sleep(Duration::from_millis(5));
+            self.take_names(tell);
+        }
+        self.status.looks_failed += self.namings.len() as u64;
+        let census = &self.census;
+        self.known
+            .add_lost(|process, threads| census.seconds_of(process, threads));
+        self.tell_status(tell);
+    }
+}
+
+/// The process whose image an event ends.
+fn image_that_ends(event: &Event) -> Option<ProcessId> {
+    match event {
+        Event::ThreadEnd {
+            process, thread, ..
+        } if process.0 == thread.0 => Some(*process),
+        Event::ThreadName {
+            process,
+            exec: true,
+            ..
+        } => Some(*process),
+        _ => None,
+    }
+}
+
+fn open(options: &Options, spend: &Spend) -> Result<SystemSampler> {
+    let cpus = Machine::read().online.len();
+    let usual = if options.once.is_some() {
+        HZ_ONCE
+    } else {
+        spend.frequency(cpus)
+    };
+    SystemSampler::open(options.frequency.unwrap_or(usual)).context("cannot watch this machine")
+}
+
+fn now_unix_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as u64)
+}
