@@ -19,24 +19,26 @@ use std::time::Duration;
 use sunder_findings::Record;
 use sunder_workloads::Variant;
 
+/// Path and body of each request that a collector has taken.
+type Taken = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
 /// A collector. Dropping it closes its port.
 struct Collector {
     port: u16,
-    /// Path and body of each request that it has taken.
-    taken: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    taken: Taken,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Collector {
     /// One at `port`, or at any if that is 0, which answers the first requests with these statuses.
-    fn start(port: u16, first: &[u16]) -> Self {
+    fn start(port: u16, first: &'static [u16]) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", port)).expect("a port");
         let port = listener.local_addr().expect("it has one").port();
-        let taken = Arc::new(Mutex::new(Vec::new()));
+        let taken = Taken::default();
         let stop = Arc::new(AtomicBool::new(false));
         let (of_thread, ends) = (Arc::clone(&taken), Arc::clone(&stop));
-        let mut first = first.to_vec().into_iter();
+        let mut first = first.iter().copied();
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
                 if ends.load(Ordering::Relaxed) {

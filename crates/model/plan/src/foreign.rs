@@ -1,4 +1,4 @@
-//! Advice for variables of the C library, whose layout no user can change.
+//! Advice for variables of the C library, whose layout no user can change, and which code is its.
 
 use crate::words::quoted;
 use sunder_findings::{Advice, Finding, Fix, Object, ObjectKind, file_name};
@@ -30,11 +30,15 @@ pub(crate) fn advise(finding: &Finding) -> Option<Advice> {
 
 fn is_c_library_s(object: &Object) -> bool {
     let variable = matches!(object.kind, ObjectKind::Global | ObjectKind::Tls);
-    let file = object.module.as_deref().map_or("", file_name);
-    variable
-        && ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-musl"]
-            .iter()
-            .any(|name| file.starts_with(name))
+    variable && is_c_library(object.module.as_deref())
+}
+
+/// Whether this file, given by its path, is the C library.
+pub(crate) fn is_c_library(module: Option<&str>) -> bool {
+    let file = module.map_or("", file_name);
+    ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-musl"]
+        .iter()
+        .any(|name| file.starts_with(name))
 }
 
 #[cfg(test)]

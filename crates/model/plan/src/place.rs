@@ -2,11 +2,12 @@
 //! for neighbours.
 
 use crate::called::{called, is_bare_stack};
+use crate::foreign::is_c_library;
 use crate::language::Language;
 use crate::layout::Layout;
 use crate::words::{quoted, short_list};
 use std::collections::BTreeSet;
-use sunder_findings::{Fix, Object, ObjectKind, file_name};
+use sunder_findings::{Fix, Object, ObjectKind, Site, file_name};
 
 /// What to do so that the object starts a line, in the imperative, with its declaration or
 /// allocation `at`.
@@ -32,10 +33,13 @@ pub(crate) fn start_on_a_line(layout: &Layout, object: &Object, at: &str) -> (Fi
 /// What to do about bytes of a stack of which no variable is known.
 pub(crate) fn off_the_stack(layout: &Layout, object: &Object) -> String {
     let mut seen = BTreeSet::new();
-    let code: Vec<String> = layout
-        .finding
-        .sites
+    let sites = &layout.finding.sites;
+    // Nobody can change the C library's code, so the program's is named if there is any.
+    let own = |s: &Site| !is_c_library(s.module.as_deref());
+    let any = sites.iter().any(own);
+    let code: Vec<String> = sites
         .iter()
+        .filter(|s| !any || own(s))
         .filter(|s| seen.insert((&s.function, s.line)))
         .map(|s| match (&s.file, s.line) {
             (Some(file), Some(line)) => format!("`{}` ({}:{line})", s.function, file_name(file)),

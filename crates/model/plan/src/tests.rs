@@ -2,8 +2,9 @@
 //! computed by hand in the comments.
 
 mod followed;
+mod wording;
 
-use crate::{advise, words};
+use crate::advise;
 use sunder_findings::examples::{self, frame, line, site, word};
 use sunder_findings::*;
 
@@ -595,49 +596,4 @@ fn nonsense_gives_advice_and_no_crash() {
             assert!(advice.iter().all(|a| !a.text.is_empty()));
         }
     }
-}
-
-/// Elements that one thread writes and another reads meet in one member: no order takes them apart.
-fn array_with_readers(field: impl Fn(usize) -> String) -> Finding {
-    let words = (0..2).map(|i| {
-        let owner = 4701 + i as u32;
-        let reader = 4702 - i as u32;
-        let uses = [(owner, 0, 50, 0, 0), (reader, 50, 0, 0, 0)];
-        word(i as u32 * 8, 8, &field(i), &uses)
-    });
-    let mut finding = global("array", "int *", 16, "listing.c", words.collect());
-    finding.sharing = Sharing::Mixed;
-    finding.false_share = 0.6;
-    finding
-}
-
-#[test]
-fn elements_that_others_read_are_told_how_to_be_taken_apart() {
-    let all = advise(&array_with_readers(|i| format!("[{i}]")), 64);
-    assert_says(
-        &all[0],
-        &[
-            "Different threads use elements of `array`",
-            "`array[0]` (written by thread 4701",
-            "Give each element lines of its own: make the element",
-        ],
-    );
-    let all = advise(&array_with_readers(|i| format!(".names[{i}]")), 64);
-    for advice in all {
-        let text = &advice.text;
-        assert!(!text.contains("`."), "a name begins with a dot: {text}");
-        assert!(!text.contains("lines. "), "no way is named: {text}");
-    }
-}
-
-#[test]
-fn a_sentence_goes_on_behind_a_colon() {
-    let all = advise(&examples::latent(), 64);
-    let text = &all[0].text;
-    assert!(
-        text.contains("64-byte lines): give each element of"),
-        "{text}"
-    );
-    assert_eq!(words::continued("`a` is"), "`a` is");
-    assert_eq!(words::continued("SXX is"), "SXX is");
 }

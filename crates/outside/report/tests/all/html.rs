@@ -114,6 +114,7 @@ fn every_finding_has_its_parts() {
         "A second limit.",
         "AMD EPYC 9B14",
         "Also show 1 truly shared object",
+        "sunder diff before.json after.json",
     ]
     .map(|p| p.replace("&gt;", ">"))
     {
@@ -188,6 +189,10 @@ fn limits_show_code_and_a_folded_overview_has_no_head() {
 fn empty_result_is_stated() {
     let page = html(&advised(vec![]));
     assert!(page.contains("No false sharing found"));
+    assert!(
+        !page.contains("To check a change"),
+        "there is nothing to change"
+    );
     assert!(page.contains("12,801 samples of 9 threads"));
     assert!(!page.contains("id=\"overview\""));
 }
