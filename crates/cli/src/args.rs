@@ -1,14 +1,20 @@
 //! The command line. Definitions only; nothing here acts.
 
+mod groups;
 mod options;
 mod patch;
 mod remedies;
+mod start;
+mod target;
 mod traces;
 mod watch;
 
+pub use groups::command;
 pub use options::{FailOn, Format, ObserveOptions, ReportOptions};
 pub use patch::Patch;
 pub use remedies::{Cure, PlacementChoice, Protect, Repair, Run};
+pub use start::parse;
+pub use target::Target;
 pub use traces::{
     Dump, DumpKind, Export, MachineChoice, MachineOptions, Merge, OrderChoice, ProtocolChoice,
     Simulate, Trace, TraceCommand, Via, WhatIf,
@@ -32,8 +38,8 @@ use sunder_protect::observer::SAMPLED;
     max_term_width = 100,
     after_help = "Examples:
   sunder demo                                see what it does
-  sunder detect -- ./server --threads 8      run a program and report
-  sunder attach --pid 4242 --duration 30s    look at a running one
+  sunder ./server --threads 8                run a program and report
+  sunder attach --name redis-server          look at a running one
   sunder doctor                              what can be seen on this machine
 
 Exit status: that of the program that was run. Sunder's own: 2 wrong usage,
@@ -51,35 +57,39 @@ pub struct Cli {
 pub enum Command {
     /// Run a program and report the data that share cache lines
     Detect(Detect),
-    /// Look at a running process, or take its falsely shared data apart while it runs
+    /// Look at a running process, or take its falsely shared data apart
     Attach(Attach),
+    /// Watch what threads share while a program runs, in the terminal
+    Top(Top),
     /// Watch every process of this machine, once or all the time
     Watch(Watch),
     /// Analyse a perf.data file
     Import(Import),
     /// Render a saved result again
     Report(Report),
-    /// Replay a trace on another machine: which nodes miss, why, and on whose data
+    /// Replay a trace on another machine: which nodes miss, and why
     Simulate(Simulate),
-    /// Join what buckets of a trace were replayed to, on one machine or on many, to one result
+    /// Join the results of a trace's buckets to one result
     Merge(Merge),
-    /// Try what takes falsely shared objects apart, on a trace, and rank what it saves
+    /// Try changes of the layout on a trace, and rank what they save
     WhatIf(WhatIf),
     /// Compare two results: what appeared, went away, grew or shrank
     Diff(Diff),
-    /// Print a diff that carries the advice of a result out in the source, or try it
+    /// Print a diff that carries the advice of a result out, or try it
     Patch(Patch),
-    /// Run a program and take its falsely shared data apart, each by the remedy that fits
+    /// Run a program and take false sharing apart as fits each object
     Cure(Cure),
     /// Run a program with an allocator that keeps its objects apart
     Run(Run),
-    /// Run a program, and give each thread what it shares falsely for itself while it computes
+    /// Run a program with private copies of falsely shared pages
     Protect(Protect),
-    /// Run a program and take falsely shared data apart while it runs
+    /// Run a program and move falsely shared bytes to their own lines
     Repair(Repair),
     /// Say what can be observed on this machine, and how to get more
     Doctor(Doctor),
-    /// Build and run a small program with false sharing, and its repaired variant
+    /// Say what a word of a report means, or a limit of a run
+    Explain(Explain),
+    /// Build and run a small program with false sharing, and its fix
     Demo(Demo),
     /// Record every memory access of a program, or look at a recording
     Trace(Trace),
@@ -124,7 +134,7 @@ Examples:
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, or write one for every command into a folder
+    /// Print the manual page, or write one for every command
     #[command(after_help = "Examples:
   sunder man | man -l -
   sunder man --directory ~/.local/share/man/man1")]
@@ -139,6 +149,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   sunder detect -- ./server --threads 8
+  sunder ./server --threads 8             the same
   sunder detect --format html -o report.html -- ./server
   sunder detect --format json -o new.json --fail-on false-sharing -- ./bench
   sunder detect --all --words -- ./server
@@ -169,28 +180,25 @@ pub struct Detect {
     #[command(flatten)]
     pub tell: ReportOptions,
     /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
 
 /// `sunder attach`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  sunder attach --pid $(pidof server)
+  sunder attach --name redis-server
+  sunder attach --container 3f1c9d2e7a8b --name server
+  sunder attach --unit nginx.service
   sunder attach --pid 4242 --duration 1m --format html -o report.html
   sunder attach --pid 4242 --repair          until Ctrl-C; then all is as it was
 
 With --repair, all threads are stopped for some milliseconds when Sunder comes,
 goes, or moves something; what was done is told on standard error.")]
 pub struct Attach {
-    /// The process
-    #[arg(long, short)]
-    pub pid: u32,
+    /// Which process.
+    #[command(flatten)]
+    pub target: Target,
     /// How long: a number with ms, s or m [default: 10s; with --repair, until Ctrl-C]
     #[arg(long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
@@ -222,6 +230,33 @@ pub struct Attach {
     /// How to report.
     #[command(flatten)]
     pub tell: ReportOptions,
+}
+
+/// `sunder top`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder top -- ./server --threads 8
+  sunder top --name redis-server
+
+The program's output is kept while the view is there, and shown after it; its input is
+empty. q leaves the view, and the program goes on; Ctrl-C is passed on to a program that
+was started here. At the end comes the report, as by sunder detect.
+
+A repair can't be begun from the view: leave it, and run sunder attach --pid NUMBER
+--repair, which puts everything back at Ctrl-C.")]
+pub struct Top {
+    /// Which process.
+    #[command(flatten)]
+    pub target: Target,
+    /// How to observe.
+    #[command(flatten)]
+    pub observe: ObserveOptions,
+    /// No report at the end
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
 }
 
 /// `sunder import`.
@@ -260,13 +295,17 @@ pub struct Report {
 #[command(after_help = "Examples:
   sunder diff main.json branch.json
   sunder diff main.json branch.json --format html > changes.html
-  sunder diff main.json branch.json --fail-on false-sharing")]
+  sunder diff main.json branch.json --fail-on false-sharing
+  sunder diff main.json branch.json --format markdown | gh pr comment --body-file -
+
+Exit status: 0, also where something changed; 2 wrong usage; 122 and 123 see --fail-on;
+125 a file that is no result.")]
 pub struct Diff {
     /// The result to compare with
     pub old: PathBuf,
     /// The new result
     pub new: PathBuf,
-    /// Print it as text, as a page with bars, or for tools
+    /// Print it as text, as a page with bars, for a pull request, or for tools
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     pub format: DiffFormat,
     /// The same as --format json
@@ -288,6 +327,8 @@ pub enum DiffFormat {
     Text,
     /// One page that works offline
     Html,
+    /// For a comment on a pull request
+    Markdown,
     /// For other tools
     Json,
 }
@@ -300,6 +341,17 @@ pub enum DiffFormat {
 pub struct Doctor {
     /// A program whose symbols and debug information to look at
     pub program: Option<PathBuf>,
+}
+
+/// `sunder explain`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder explain                   the topics
+  sunder explain false-sharing
+  sunder explain seldom-at-once    why a run could not tell")]
+pub struct Explain {
+    /// The topic; without it, all are listed
+    pub topic: Option<String>,
 }
 
 /// `sunder demo`.

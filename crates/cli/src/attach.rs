@@ -1,17 +1,19 @@
 //! `sunder attach`: observes a running process for a while; with `--repair` it also takes apart
 //! the data that the process shares falsely.
 
-use crate::args::Attach;
+use crate::args::{Attach, Target};
 use crate::confined;
 use crate::destination::Destination;
 use crate::output::{self, Output, complain, note};
+use crate::progress::{Observing, Until};
 use crate::status;
-use anyhow::Result;
+use crate::usage::wrong;
+use anyhow::{Result, bail};
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_confine::Work;
 use sunder_gain::{Effort, Experiment};
-use sunder_live::{Ending, LiveRemedy, Look, is_program};
+use sunder_live::{Ending, LiveRemedy, Look, Signals, is_program, processes};
 use sunder_repair::attach as repair;
 
 /// How long a process is observed by default.
@@ -26,7 +28,7 @@ pub fn run(options: &Attach) -> Result<u8> {
         return run_repair(options);
     }
     let mut output = Output::new(&options.tell, false)?;
-    let process = ProcessId(options.pid);
+    let process = process(&options.target)?;
     is_program(process)?;
     output.hold()?;
     let mut experiment = options
@@ -38,6 +40,8 @@ pub fn run(options: &Attach) -> Result<u8> {
     } else {
         confined::beside(process, Work::Observe);
     }
+    // Before Ctrl-Z stops us, the line of the progress is taken away.
+    let _stops = Signals::hold_stops();
     let mut look = Look::begin(
         process,
         &(&options.observe).into(),
@@ -45,6 +49,8 @@ pub fn run(options: &Attach) -> Result<u8> {
         Ending::BySignals,
     )?;
     let duration = options.duration.unwrap_or(USUAL);
+    let progress = Observing::begin(options.tell.quiet, Until::Over(duration));
+    look.live.show = progress.show();
     look.go_on(Some(duration), &mut |live| {
         if let Some(experiment) = &mut experiment {
             experiment.step(live);
@@ -55,6 +61,7 @@ pub fn run(options: &Attach) -> Result<u8> {
         experiment.ended(&mut look.live);
     }
     let mut findings = look.finish();
+    progress.end();
     if let Some(experiment) = &experiment {
         experiment.complete(&mut findings);
     }
@@ -75,12 +82,14 @@ fn run_repair(options: &Attach) -> Result<u8> {
     let mut output = Output::new(&tell_options, false)?;
     let report = options.report.as_deref().map(Destination::new);
     let mut report = report.transpose()?;
-    let process = ProcessId(options.pid);
+    let process = process(&options.target)?;
     is_program(process)?;
     output.hold()?;
     report.as_mut().map_or(Ok(()), Destination::hold)?;
     repair::remember_own_confinement()?;
     confined::beside(process, Work::Repair);
+    let awaited = options.duration.map_or(Until::Interrupted, Until::Over);
+    let progress = Observing::begin(options.tell.quiet, awaited);
     let done = repair::run(&repair::Options {
         process,
         duration: options.duration,
@@ -88,7 +97,9 @@ fn run_repair(options: &Attach) -> Result<u8> {
         chaos: options.chaos,
         observe: (&options.observe).into(),
         threshold: options.tell.threshold,
+        show: progress.show(),
     })?;
+    progress.end();
     if lines {
         done.lines.iter().for_each(|line| note(line));
     }
@@ -105,4 +116,38 @@ fn run_repair(options: &Attach) -> Result<u8> {
         None if failed => status::FAILED,
         None => 0,
     })
+}
+
+/// The most processes that are listed where several match.
+const LISTED: usize = 20;
+
+/// The process that the options name.
+///
+/// # Errors
+/// If there is none; or if there are several, which are listed.
+pub fn process(target: &Target) -> Result<ProcessId> {
+    if let Some(number) = target.pid {
+        return Ok(ProcessId(number));
+    }
+    if target.is_empty() {
+        return Err(wrong(
+            "say which process: --pid NUMBER, --name NAME, --container ID or --unit NAME",
+        ));
+    }
+    let found = processes(&target.into())?;
+    match found.as_slice() {
+        [one] => Ok(one.process),
+        [] => bail!("no process that can be seen here has {target}; root sees the most"),
+        several => {
+            note(&format!("{} processes have {target}:", several.len()));
+            for one in several.iter().take(LISTED) {
+                note(&format!("  {one}"));
+            }
+            let hidden = several.len().saturating_sub(LISTED);
+            if hidden > 0 {
+                note(&format!("  and {hidden} more"));
+            }
+            Err(wrong("say which of them: --pid NUMBER"))
+        }
+    }
 }

@@ -43,7 +43,7 @@ pub fn run(options: &Demo) -> Result<u8> {
     let source = folder.join("demo.c");
     std::fs::write(&source, SOURCE)
         .with_context(|| format!("cannot write {}", source.display()))?;
-    println!("Compiling a program whose threads count into neighbouring structs (demo.c) …");
+    println!("Compiling a program whose threads count into neighbouring structs (demo.c)");
     let shared = compile(&source, &folder.join("demo"), &[])?;
     let fixed = compile(&source, &folder.join("demo-fixed"), &["-DFIXED=1"])?;
     let threads = options.threads.to_string();
@@ -72,7 +72,7 @@ pub fn run(options: &Demo) -> Result<u8> {
         quiet: false,
     };
     Output::new(&tell, true)?.write(&findings);
-    println!("\nRunning it and its fixed variant (-DFIXED=1 aligns each struct to a line) …");
+    println!("\nRunning it and its fixed variant (-DFIXED=1 aligns each struct to a line)");
     print!("\n{}", in_turns(&shared, &fixed, &threads)?);
     if let Some(folder) = &options.keep {
         println!("\nSources and programs are in {}.", folder.display());

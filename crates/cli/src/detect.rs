@@ -3,8 +3,10 @@
 use crate::args::Detect;
 use crate::confined;
 use crate::output::{Output, complain};
+use crate::progress::{Observing, Until};
 use crate::status;
-use anyhow::{Result, bail};
+use crate::usage::wrong;
+use anyhow::Result;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use sunder_gain::{Effort, Experiment};
@@ -17,9 +19,10 @@ use sunder_observe::ObserveError;
 /// If Sunder itself failed before the program could run.
 pub fn run(options: &Detect) -> Result<u8> {
     if options.measure && options.observer == ObserverChoice::Isolate {
-        bail!(
-            "--measure needs threads as they are, and --observer isolate makes processes of them"
-        );
+        return Err(wrong(
+            "--measure needs threads as they are, and --observer isolate makes processes of them: leave one of \
+             the two away",
+        ));
     }
     let isolates = options.observer == ObserverChoice::Isolate;
     let effort = match (options.measure, options.no_measure || isolates) {
@@ -29,6 +32,7 @@ pub fn run(options: &Detect) -> Result<u8> {
     };
     let mut output = Output::new(&options.tell, false)?;
     output.keep_writable()?;
+    let progress = Observing::begin(options.tell.quiet, Until::ProgramEnds);
     let what = Observation {
         program: options.program.clone(),
         observer: options.observer,
@@ -40,12 +44,14 @@ pub fn run(options: &Detect) -> Result<u8> {
         } else {
             confined::beside_our_own
         }),
+        show: progress.show(),
     };
     let program = match effort {
         _ if isolates => sunder_protect::observer::observe(&what, options.sampled),
         Some(effort) => sunder_live::observe_with(&what, &mut Experiment::of_command(effort)),
         None => sunder_live::observe(&what),
     };
+    progress.end();
     let (findings, exit) = match program {
         Ok(done) => done,
         Err(error) => return Ok(start_failure(&error)),
@@ -94,9 +100,6 @@ pub fn start_failure(error: &anyhow::Error) -> u8 {
 fn not_found(program: &str) -> String {
     if std::path::Path::new(program).is_file() {
         return "the interpreter that it asks for was not found".to_owned();
-    }
-    if program.starts_with('-') {
-        return "it was not found, and is no option either (see --help)".to_owned();
     }
     "it was not found".to_owned()
 }

@@ -10,6 +10,7 @@ mod demo;
 mod destination;
 mod detect;
 mod doctor;
+mod explain;
 mod output;
 mod patch;
 mod progress;
@@ -17,23 +18,29 @@ mod remedies;
 mod replays;
 mod saved;
 mod status;
+mod terminal;
+mod top;
 mod trace;
+mod usage;
 mod watch;
 mod writer;
 
 use anyhow::{Context, Result};
-use args::{Cli, Command};
-use clap::{CommandFactory, Parser};
+use args::Command;
 use std::path::Path;
 use std::process::ExitCode;
 use sunder_record::Language;
 
 fn main() -> ExitCode {
     sunder_live::outlive_limits();
-    let cli = Cli::parse();
+    let cli = args::parse();
     let status = run(&cli.command).unwrap_or_else(|error| {
         output::complain(&error);
-        status::FAILED
+        if error.is::<usage::WrongUsage>() {
+            status::USAGE
+        } else {
+            status::FAILED
+        }
     });
     ExitCode::from(status)
 }
@@ -41,6 +48,7 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<u8> {
     if let Command::Detect(_)
     | Command::Attach(_)
+    | Command::Top(_)
     | Command::Watch(_)
     | Command::Run(_)
     | Command::Protect(_)
@@ -53,6 +61,7 @@ fn run(command: &Command) -> Result<u8> {
     match command {
         Command::Detect(options) => detect::run(options),
         Command::Attach(options) => attach::run(options),
+        Command::Top(options) => top::run(options),
         Command::Watch(options) => watch::run(options),
         Command::Import(options) => saved::import(options),
         Command::Report(options) => saved::report(options),
@@ -67,13 +76,14 @@ fn run(command: &Command) -> Result<u8> {
         Command::WhatIf(options) => replays::what_if(options),
         Command::Doctor(options) => doctor::run(options),
         Command::Demo(options) => demo::run(options),
+        Command::Explain(options) => explain::run(options),
         Command::Trace(options) => trace::run(options),
         Command::Cc { arguments } => trace::compile(Language::C, arguments),
         Command::Cpp { arguments } => trace::compile(Language::Cpp, arguments),
         Command::Cargo { arguments } => trace::cargo(arguments),
         Command::Completions { shell } => {
             let mut text = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "sunder", &mut text);
+            clap_complete::generate(*shell, &mut args::command(), "sunder", &mut text);
             destination::print(&String::from_utf8_lossy(&text))?;
             Ok(0)
         }
@@ -85,12 +95,12 @@ fn man(directory: Option<&Path>) -> Result<u8> {
     match directory {
         Some(directory) => {
             std::fs::create_dir_all(directory)
-                .and_then(|()| clap_mangen::generate_to(Cli::command(), directory))
+                .and_then(|()| clap_mangen::generate_to(args::command(), directory))
                 .with_context(|| format!("cannot write to {}", directory.display()))?;
         }
         None => {
             let mut text = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut text)?;
+            clap_mangen::Man::new(args::command()).render(&mut text)?;
             destination::print(&String::from_utf8_lossy(&text))?;
         }
     }

@@ -4,8 +4,10 @@
 use crate::args::{FailOn, Format, ReportOptions};
 use crate::destination::{Destination, keep_writable, print};
 use crate::status;
-use anyhow::{Context, Result, bail};
-use std::io::{IsTerminal, Write};
+use crate::terminal;
+use crate::usage::wrong;
+use anyhow::{Context, Result};
+use std::io::Write;
 use std::path::Path;
 use sunder_findings::{Answer, Findings, Shown};
 use sunder_live::Notices;
@@ -35,14 +37,21 @@ impl Output {
             formats = options.output.iter().map(|p| format_of(p)).collect();
         }
         if options.output.len() > formats.len() {
-            bail!("there are more -o than --format; give each file its format");
+            let file = &options.output[formats.len()];
+            return Err(wrong(format!(
+                "-o {} has no --format of its own: give each -o its --format, or none at all, and the names' \
+                 endings decide",
+                file.display()
+            )));
         }
         let files = options.output.iter().map(|path| Destination::new(path));
         let files = files.collect::<Result<Vec<_>>>()?;
         let files: Vec<_> = formats.iter().copied().zip(files).collect();
         let rest = &formats[files.len()..];
         if rest.len() > 1 {
-            bail!("only one --format can go to the terminal; give the others a file with -o");
+            return Err(wrong(
+                "only one --format can go to the terminal: give each other --format a file with -o FILE",
+            ));
         }
         let terminal = match rest.first() {
             Some(format) => Some(*format),
@@ -114,26 +123,18 @@ impl Output {
     }
 
     fn write_file(&self, format: Format, file: &Destination, findings: &Findings) -> Result<()> {
-        let text = self.render(format, findings, false, 100)?;
+        let text = self.render(format, findings, false, terminal::FILE_WIDTH)?;
         file.write(&text)
     }
 
     fn write_terminal(&self, format: Format, findings: &Findings) -> Result<()> {
-        let (terminal, choice) = if self.stdout {
-            let out = std::io::stdout();
-            (
-                out.is_terminal(),
-                anstream::AutoStream::choice(&std::io::stdout()),
-            )
+        let (out, err) = (std::io::stdout(), std::io::stderr());
+        let (width, choice) = if self.stdout {
+            (terminal::width(&out), anstream::AutoStream::choice(&out))
         } else {
-            let err = std::io::stderr();
-            (
-                err.is_terminal(),
-                anstream::AutoStream::choice(&std::io::stderr()),
-            )
+            (terminal::width(&err), anstream::AutoStream::choice(&err))
         };
         let color = choice != anstream::ColorChoice::Never;
-        let width = if terminal { terminal_width() } else { 100 };
         let text = self.render(format, findings, color, width)?;
         if self.stdout {
             return print(&text);
@@ -155,6 +156,7 @@ impl Output {
                 findings,
                 &TextOptions {
                     color,
+                    ascii: terminal::is_ascii(),
                     width,
                     all: self.options.all,
                     words: self.options.words,
@@ -201,7 +203,11 @@ pub fn complain(error: &anyhow::Error) {
 
 /// As [`complain`], for one sentence, which may contain names from the program.
 pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "sunder: {}", Shown(text));
+    let mut text = Shown(text).to_string();
+    if terminal::is_ascii() {
+        text = sunder_report::in_ascii(&text);
+    }
+    let _ = writeln!(std::io::stderr(), "sunder: {text}");
 }
 
 /// Prints each notice of the crates as a line on standard error.
@@ -220,13 +226,6 @@ impl Notices for Standard {
 pub fn pretty(findings: &Findings) -> Result<String> {
     let text = serde_json::to_string_pretty(findings).context("cannot show the result")?;
     Ok(text + "\n")
-}
-
-/// The width of reports on a terminal, in columns.
-pub fn terminal_width() -> usize {
-    terminal_size::terminal_size_of(std::io::stderr())
-        .or_else(terminal_size::terminal_size)
-        .map_or(100, |(width, _)| usize::from(width.0).clamp(60, 140))
 }
 
 /// The format that a file's name ends with; JSON for an unknown ending.
@@ -252,7 +251,7 @@ mod tests {
         let all = ["sunder", "detect"].iter().chain(arguments);
         let cli = Cli::try_parse_from(all.chain(&["--", "true"]))?;
         let Command::Detect(detect) = cli.command else {
-            bail!("not detect")
+            anyhow::bail!("not detect")
         };
         Output::new(&detect.tell, false)
     }

@@ -6,6 +6,7 @@ use crate::confined;
 use crate::destination::{Destination, keep_writable};
 use crate::detect::{exit_code, start_failure};
 use crate::output::{self, Standard, complain, note};
+use crate::progress::{Observing, Until};
 use crate::status;
 use anyhow::Result;
 use std::path::Path;
@@ -45,6 +46,7 @@ fn report(path: Option<&Path>) -> Result<Option<Destination>> {
 /// If the result can't be read or the report can't be written.
 pub fn protect(options: &Protect) -> Result<u8> {
     let report = report(options.report.as_deref())?;
+    let progress = Observing::begin(options.quiet, Until::ProgramEnds);
     let wanted = sunder_protect::Options {
         program: options.program.clone(),
         from: options.from.clone(),
@@ -57,9 +59,12 @@ pub fn protect(options: &Protect) -> Result<u8> {
         observer: options.observer,
         observe: (&options.observe).into(),
         begun: Some(confined::beside_our_own_to_repair),
+        show: progress.show(),
     };
     let notices: &dyn Notices = if options.quiet { &NoNotices } else { &Standard };
-    let done = match sunder_protect::run(&wanted, notices) {
+    let done = sunder_protect::run(&wanted, notices);
+    progress.end();
+    let done = match done {
         Ok(done) => done,
         Err(error) => return Ok(start_failure(&error)),
     };
@@ -79,6 +84,7 @@ pub fn protect(options: &Protect) -> Result<u8> {
 /// If the result can't be read or the report can't be written.
 pub fn repair(options: &Repair) -> Result<u8> {
     let report = report(options.report.as_deref())?;
+    let progress = Observing::begin(options.quiet, Until::ProgramEnds);
     let wanted = sunder_repair::Options {
         program: options.program.clone(),
         dry_run: options.dry_run,
@@ -88,8 +94,11 @@ pub fn repair(options: &Repair) -> Result<u8> {
         observer: options.observer,
         observe: (&options.observe).into(),
         begun: Some(confined::beside_our_own_to_repair),
+        show: progress.show(),
     };
-    let done = match sunder_repair::run(&wanted) {
+    let done = sunder_repair::run(&wanted);
+    progress.end();
+    let done = match done {
         Ok(done) => done,
         Err(error) => return Ok(start_failure(&error)),
     };
@@ -118,6 +127,7 @@ const fn detail(is_written: bool, quiet: bool) -> Detail {
 /// If the plan can't be read or written.
 pub fn cure(options: &Cure) -> Result<u8> {
     let plan = report(options.save.as_deref())?;
+    let progress = Observing::begin(options.quiet, Until::ProgramEnds);
     let wanted = sunder_cure::Options {
         program: options.program.clone(),
         plan: options.plan.clone(),
@@ -125,8 +135,11 @@ pub fn cure(options: &Cure) -> Result<u8> {
         observer: options.observer,
         observe: (&options.observe).into(),
         begun: Some(confined::beside_our_own_to_repair),
+        show: progress.show(),
     };
-    let done = match sunder_cure::run(&wanted) {
+    let done = sunder_cure::run(&wanted);
+    progress.end();
+    let done = match done {
         Ok(done) => done,
         Err(error) => return Ok(start_failure(&error)),
     };

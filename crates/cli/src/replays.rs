@@ -7,7 +7,8 @@ use crate::destination::Destination;
 use crate::output::Output;
 use crate::saved::confined_output;
 use crate::status;
-use anyhow::{Context, Result, ensure};
+use crate::usage::wrong;
+use anyhow::{Context, Result};
 use std::path::Path;
 use sunder_findings::Findings;
 use sunder_replay::parts::{self, Part};
@@ -21,14 +22,17 @@ pub fn simulate(options: &Simulate) -> Result<u8> {
     if options.files.iter().any(|file| file.is_dir()) {
         return buckets(options);
     }
-    ensure!(
-        options.files.len() == 1,
-        "only one trace can be replayed at a time; several folders of an export can"
-    );
-    ensure!(
-        !options.sort,
-        "--sort is for folders of an export; a trace is in order"
-    );
+    if let [_, second, ..] = options.files.as_slice() {
+        return Err(wrong(format!(
+            "only one trace can be replayed at a time: leave {} away (of the folders of an export, several can)",
+            second.display()
+        )));
+    }
+    if options.sort {
+        return Err(wrong(
+            "--sort is for folders of an export: a trace is in order, so leave it away",
+        ));
+    }
     let output = confined_output(&options.tell)?;
     let result = sunder_replay::simulate::simulate(&options.into())?;
     Ok(write(&output, &result))
@@ -48,11 +52,12 @@ pub fn what_if(options: &WhatIf) -> Result<u8> {
 fn buckets(options: &Simulate) -> Result<u8> {
     let tell = &options.tell;
     let other = tell.format.iter().any(|&format| format != Format::Json);
-    ensure!(
-        !other && tell.output.len() <= 1,
-        "what buckets are replayed to is JSON for sunder merge: give one -o FILE, or none for standard \
-         output"
-    );
+    if other || tell.output.len() > 1 {
+        return Err(wrong(
+            "what buckets are replayed to is JSON for sunder merge: give one -o FILE, or none for standard \
+             output, and no other --format",
+        ));
+    }
     let path = tell
         .output
         .first()

@@ -2,10 +2,11 @@
 
 use crate::args::{Diff, DiffFormat, FailOn, Import, Report, ReportOptions};
 use crate::confined;
-use crate::output::{Output, terminal_width};
+use crate::output::Output;
 use crate::status;
+use crate::terminal;
 use anyhow::{Context, Result};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use sunder_findings as findings;
 use sunder_findings::{Answer, Findings};
@@ -37,6 +38,7 @@ pub fn diff(options: &Diff) -> Result<u8> {
     let text = match options.format {
         _ if options.json => serde_json::to_string_pretty(&comparison)?,
         DiffFormat::Json => serde_json::to_string_pretty(&comparison)?,
+        DiffFormat::Markdown => sunder_report::comparison_markdown(&comparison),
         DiffFormat::Html => sunder_report::comparison_html(&comparison, &old, &new),
         DiffFormat::Text => comparison_text(&comparison, options.all),
     };
@@ -63,14 +65,10 @@ pub fn diff(options: &Diff) -> Result<u8> {
 /// A comparison for the terminal or the file that standard output is.
 fn comparison_text(comparison: &findings::Comparison, all: bool) -> String {
     let out = std::io::stdout();
-    let color = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;
-    let width = match out.is_terminal() {
-        true => terminal_width(),
-        false => 100,
-    };
     let options = TextOptions {
-        color,
-        width,
+        color: anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never,
+        ascii: terminal::is_ascii(),
+        width: terminal::width(&out),
         all,
         ..TextOptions::default()
     };

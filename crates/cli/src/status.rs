@@ -2,6 +2,8 @@
 //! (128 + signal number for a death by signal, as a shell has it); these follow
 //! `env`, `timeout` and `nohup` so that scripts already know them.
 
+/// Wrong usage: as the parser of the command line has it.
+pub const USAGE: u8 = 2;
 /// The run could not tell whether there is false sharing, and `--fail-on` asked to fail.
 pub const INCONCLUSIVE: u8 = 122;
 /// False sharing above the threshold was found and `--fail-on` asked to fail.

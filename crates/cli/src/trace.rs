@@ -11,7 +11,8 @@ use crate::detect::{exit_code, start_failure};
 use crate::output::Standard;
 use crate::progress::OfRecording;
 use crate::status;
-use anyhow::{Context, Result, ensure};
+use crate::usage::wrong;
+use anyhow::Result;
 use std::ffi::OsString;
 use sunder_record::{Language, Options, record};
 use sunder_trace::meta::Progress;
@@ -37,14 +38,14 @@ pub fn run(options: &Trace) -> Result<u8> {
 
 /// Records a program. Returns the program's exit status.
 fn run_recorded(options: &Trace) -> Result<u8> {
-    ensure!(
-        !options.program.is_empty(),
-        "no program was given: sunder trace -o FILE -- PROGRAM"
-    );
-    let output = options
-        .output
-        .clone()
-        .context("-o FILE must say where to write the trace")?;
+    if options.program.is_empty() {
+        return Err(wrong(
+            "no program was given: sunder trace -o FILE -- PROGRAM",
+        ));
+    }
+    let Some(output) = options.output.clone() else {
+        return Err(wrong("-o FILE must say where to write the trace"));
+    };
     let wanted = Options {
         program: options.program.clone(),
         output,
@@ -54,7 +55,7 @@ fn run_recorded(options: &Trace) -> Result<u8> {
     let line = if options.quiet {
         None
     } else {
-        OfRecording::new()
+        OfRecording::begin()
     };
     let mut show;
     let progress: Option<&mut dyn FnMut(&Progress)> = match &line {

@@ -4,7 +4,7 @@
 use crate::support::targets::{
     as_expected, build, falsely_shared, global, names_fields, open, side_by_side,
 };
-use crate::support::{Ended, c_program, plain_sunder, sunder};
+use crate::support::{Ended, c_program, copy_program, plain_sunder, sunder};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -51,6 +51,48 @@ fn a_global_is_found_with_its_fields() {
         assert_eq!(result.program.exit, None);
         as_expected(falsely_shared(&result, global("stats"))?, "thread_stats")
     });
+}
+
+/// A copy of `sleep` with this name, started.
+fn sleeper(folder: &Path, name: &str) -> Ended {
+    let program = folder.join(name);
+    if !program.exists() {
+        copy_program(Path::new("/bin/sleep"), &program);
+    }
+    Ended::new(Command::new(program).arg("100"))
+}
+
+#[test]
+fn a_process_is_found_by_its_name_and_of_several_the_user_chooses() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = format!("sleeps-{}-for-long", std::process::id());
+    let attach = |name: &str| {
+        let mut command = sunder();
+        command.args(["attach", "--duration", "50ms", "--name", name]);
+        command
+    };
+    let first = sleeper(folder.path(), &name);
+    // It may not have executed its program yet.
+    let link = format!("/proc/{}/exe", first.id());
+    let by_then = Instant::now() + Duration::from_secs(20);
+    while !std::fs::read_link(&link).is_ok_and(|file| file.ends_with(&name)) {
+        assert!(Instant::now() < by_then, "it never began");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let seen = attach(&name).assert().success();
+    let said = String::from_utf8_lossy(&seen.get_output().stderr).into_owned();
+    assert!(said.contains(&name), "{said}");
+    let second = sleeper(folder.path(), &name);
+    std::thread::sleep(Duration::from_millis(500));
+    let seen = attach(&name).assert().code(2);
+    let said = String::from_utf8_lossy(&seen.get_output().stderr).into_owned();
+    for told in [&first.id(), &second.id(), "--pid"] {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+    drop((first, second));
+    let seen = attach(&name).assert().code(125);
+    let said = String::from_utf8_lossy(&seen.get_output().stderr).into_owned();
+    assert!(said.contains(&name), "{said}");
 }
 
 #[test]

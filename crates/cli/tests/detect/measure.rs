@@ -92,6 +92,6 @@ fn where_nothing_can_be_measured_it_is_refused() {
     sunder()
         .args(["detect", "--observer", "isolate", "--measure", "--", "true"])
         .assert()
-        .code(125)
+        .code(2)
         .stderr(predicates::str::contains("--observer isolate"));
 }

@@ -294,6 +294,15 @@ fn a_comparison_says_what_appeared_and_what_is_gone() {
     let json = diff(&fixed, &shared, &["--json"], 0);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["appeared"].as_array().map(Vec::len), Some(1));
+    // For a pull request: the answer, and a row with the old and the new cost.
+    let markdown = diff(&fixed, &shared, &["--format", "markdown"], 0);
+    assert!(
+        markdown.starts_with("### False sharing was added\n"),
+        "{markdown}"
+    );
+    let row =
+        "| appeared | lreg\\_args\\[4\\] on the heap | linear\\_regression.c:133 | - | 71 % |";
+    assert!(section(&markdown, row), "{markdown}");
     let same: serde_json::Value =
         serde_json::from_str(&diff(&fixed, &shared, &["--format", "json"], 0)).expect("JSON");
     assert_eq!(same, json);
@@ -390,4 +399,44 @@ fn the_help_names_every_option_that_is_promised() {
     for status in ["123", "125", "126", "127"] {
         assert!(help.contains(status), "{status}: {help}");
     }
+}
+
+#[test]
+fn where_the_locale_is_not_utf_8_text_is_ascii() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = save(folder.path(), "a.json", &examples::report());
+    let shown = |variables: &[(&str, &str)]| {
+        let mut command = sunder();
+        command
+            .env_remove("LC_ALL")
+            .env_remove("LC_CTYPE")
+            .env_remove("LANG");
+        command.envs(variables.iter().copied());
+        command.arg("report").arg(&file);
+        said(&mut command, 0)
+    };
+    assert!(shown(&[("LC_ALL", "C")]).is_ascii());
+    assert!(shown(&[]).is_ascii());
+    assert!(shown(&[("LC_ALL", "C"), ("LANG", "C.UTF-8")]).is_ascii());
+    let whole = shown(&[("LANG", "C.UTF-8")]);
+    assert!(!whole.is_ascii());
+    assert_eq!(shown(&[("LC_CTYPE", "de_DE.utf8")]), whole);
+}
+
+#[test]
+fn a_pipe_is_as_wide_as_columns_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = save(folder.path(), "a.json", &examples::report());
+    let widest = |columns: Option<&str>| {
+        let mut command = sunder();
+        command.env_remove("COLUMNS");
+        columns.map(|columns| command.env("COLUMNS", columns));
+        command.arg("report").arg(&file);
+        let text = said(&mut command, 0);
+        text.lines().map(|line| line.chars().count()).max()
+    };
+    assert_eq!(widest(Some("60")), Some(60));
+    assert_eq!(widest(Some("80")), Some(80));
+    assert_eq!(widest(None), Some(100));
+    assert_eq!(widest(Some("nonsense")), Some(100));
 }

@@ -262,14 +262,15 @@ fn interface() -> Interface {
 }
 
 fn commands_of(help: &str) -> Vec<String> {
+    // Those of `sunder` itself are in groups, the first of which has this name.
+    let heading = |line: &&str| *line != "Commands:" && *line != "First steps:";
     help.lines()
-        .skip_while(|line| *line != "Commands:")
-        .skip(1)
-        .take_while(|line| line.starts_with("  "))
-        .filter(|line| !line.starts_with("   "))
+        .skip_while(heading)
+        .take_while(|line| *line != "Options:")
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
         // `help` explains the others and has no help of its own.
-        .filter(|command| *command != "help")
+        .filter(|command| *command != "help" && !command.starts_with('['))
         .map(str::to_owned)
         .collect()
 }

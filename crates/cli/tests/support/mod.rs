@@ -23,7 +23,7 @@ pub fn sunder() -> Command {
     usual_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.timeout(std::time::Duration::from_secs(120));
-    command.env("NO_COLOR", "1");
+    command.env("NO_COLOR", "1").env("LC_ALL", "C.UTF-8");
     command
 }
 
@@ -32,7 +32,7 @@ pub fn sunder() -> Command {
 pub fn plain_sunder() -> std::process::Command {
     usual_signals();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sunder"));
-    command.env("NO_COLOR", "1");
+    command.env("NO_COLOR", "1").env("LC_ALL", "C.UTF-8");
     command
 }
 

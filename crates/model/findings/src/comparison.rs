@@ -2,6 +2,7 @@
 //! Sampling noise is told from change by one documented band.
 
 use crate::fingerprint::{fingerprint, object_fingerprint};
+use crate::likeness;
 use crate::schema::{Finding, Findings, Location};
 use crate::sharing::Sharing;
 #[cfg(feature = "schema")]
@@ -81,7 +82,9 @@ pub struct Measure {
 /// Compares two results.
 ///
 /// Findings match by [`fingerprint`], and those left over by their objects alone, because which
-/// fields a run sees is partly chance. False sharing that became true sharing is `gone`, and
+/// fields a run sees is partly chance. What is left then matches by what a rename, a move to another
+/// file or a build without debug information leaves: the name, or the type and the code, or the code
+/// alone. Such a match must be the only one on both sides. False sharing that became true sharing is `gone`, and
 /// the true sharing `appeared`: they need different remedies. Latent findings cost nothing yet,
 /// so they can only appear or be gone.
 pub fn compare(old: &Findings, new: &Findings) -> Comparison {
@@ -191,6 +194,24 @@ fn matched<'a>(old: &'a [Finding], new: &'a [Finding]) -> Vec<Pair<'a>> {
             if let Some(j) = found {
                 taken[j] = true;
                 partner[i] = Some(j);
+            }
+        }
+    }
+    for (key, may_be_one) in likeness::KEYS {
+        let keys = |findings: &[Finding]| -> Vec<_> {
+            let of = |f: &Finding| Some((class(f), key(f)?));
+            findings.iter().map(of).collect()
+        };
+        let (before, after) = (keys(old), keys(new));
+        for (i, wanted) in after.iter().enumerate().filter(|(_, key)| key.is_some()) {
+            let free = |j: &usize| {
+                !taken[*j] && before[*j] == *wanted && may_be_one(&old[*j].object, &new[i].object)
+            };
+            let alike: Vec<usize> = (0..old.len()).filter(free).collect();
+            let rivals = (0..new.len()).filter(|&i| partner[i].is_none() && after[i] == *wanted);
+            if let ([j], None, 1) = (alike.as_slice(), partner[i], rivals.count()) {
+                taken[*j] = true;
+                partner[i] = Some(*j);
             }
         }
     }
@@ -341,6 +362,74 @@ mod tests {
         let two = vec![with_cost(50.0), with_cost(40.0)];
         assert_eq!(counts(two.clone(), two.clone()), [0, 0, 0, 0, 2]);
         assert_eq!(counts(two, vec![with_cost(50.0)]), [0, 1, 0, 0, 1]);
+    }
+
+    /// As a build without debug information shows it: symbols and nothing else.
+    fn without_debug_information(mut finding: Finding) -> Finding {
+        finding.object.type_name = None;
+        finding.object.declared = None;
+        for frame in &mut finding.object.allocation {
+            (frame.file, frame.line) = (None, None);
+        }
+        for site in &mut finding.sites {
+            (site.file, site.line) = (None, None);
+            site.fields.clear();
+            // A symbol has no parameters where its mangling has none.
+            let end = site.function.find('(').unwrap_or(site.function.len());
+            site.function.truncate(end);
+            site.function.push_str("+0x1f");
+        }
+        for word in finding.lines.iter_mut().flat_map(|line| &mut line.words) {
+            word.field = None;
+        }
+        finding
+    }
+
+    #[test]
+    fn a_build_without_debug_information_has_the_same_findings() {
+        for mut known in [
+            examples::global_array(),
+            examples::linear_regression(),
+            examples::mixed(),
+        ] {
+            known.cost_percent = 50.0;
+            let bare = without_debug_information(known.clone());
+            assert_ne!(fingerprint(&known), fingerprint(&bare));
+            let one = [0, 0, 0, 0, 1];
+            assert_eq!(counts(vec![known.clone()], vec![bare.clone()]), one);
+            assert_eq!(counts(vec![bare], vec![known]), one);
+        }
+    }
+
+    #[test]
+    fn a_renamed_or_moved_object_is_the_same() {
+        let old = examples::global_array();
+        let mut renamed = old.clone();
+        renamed.object.name = Some("counts".to_owned());
+        assert_eq!(
+            counts(vec![old.clone()], vec![renamed.clone()]),
+            [0, 0, 0, 0, 1]
+        );
+        let mut moved = old.clone();
+        if let Some(declared) = &mut moved.object.declared {
+            declared.file = "elsewhere.cpp".to_owned();
+            declared.line = Some(999);
+        }
+        assert_eq!(counts(vec![old.clone()], vec![moved]), [0, 0, 0, 0, 1]);
+        // Another object, of another type, in the same code.
+        let mut another = renamed.clone();
+        another.object.type_name = Some("double[8]".to_owned());
+        assert_eq!(
+            counts(vec![old.clone()], vec![another.clone()]),
+            [1, 1, 0, 0, 0]
+        );
+        // And one of which only the name is known.
+        another.object.type_name = None;
+        assert_eq!(counts(vec![old.clone()], vec![another]), [1, 1, 0, 0, 0]);
+        // Two that might be the renamed one.
+        let mut other = renamed.clone();
+        other.object.name = Some("totals".to_owned());
+        assert_eq!(counts(vec![old], vec![renamed, other]), [2, 1, 0, 0, 0]);
     }
 
     #[test]

@@ -239,11 +239,14 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
-/// Requests of `ioctl`: what a terminal is, how much is there to read, and those of perf events
+/// Requests of `ioctl`: what a terminal is and whose turn it is there, its settings, which have to be put
+/// back at the end of a view, how much is there to read, and those of perf events
 /// (`linux/perf_event.h`: type `$`). Not those that type into a terminal.
 fn requests() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let single = [
         libc::TCGETS,
+        libc::TCSETS,
+        libc::TIOCGPGRP,
         libc::TIOCGWINSZ,
         libc::FIONREAD,
         libc::FIOCLEX,

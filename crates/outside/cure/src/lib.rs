@@ -17,7 +17,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use sunder_findings::{Cure, Findings};
-use sunder_live::{Begun, Observation, ObserveOptions, ObserverChoice, observe_with, program};
+use sunder_live::{
+    Begun, Observation, ObserveOptions, ObserverChoice, Show, observe_with, program,
+};
 use sunder_repair::{Detail, Repairer};
 use sunder_stop::may_trace;
 
@@ -37,6 +39,8 @@ pub struct Options {
     pub observe: ObserveOptions,
     /// As [`sunder_live::Observation::begun`].
     pub begun: Option<Begun>,
+    /// As [`sunder_live::Observation::show`].
+    pub show: Option<Show>,
 }
 
 /// How the program ended, and what was done.
@@ -75,6 +79,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
         observer: options.observer,
         options: options.observe,
         begun: options.begun,
+        show: options.show,
         ..Observation::default()
     };
     // Isolating needs a library from the start and `ptrace`.

@@ -11,7 +11,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId};
 use sunder_findings::Findings;
-use sunder_live::{Live, LiveRemedy, Loaded};
+use sunder_live::{Live, LiveRemedy, Loaded, Stage};
 use sunder_observe::launch::Child;
 use sunder_observe::{ObserveError, monotonic_now};
 use sunder_plan::gain::LEAST_COMPARISONS;
@@ -198,6 +198,7 @@ impl LiveRemedy for Experiment {
             return;
         }
         self.stops = true;
+        live.note(Stage::Measuring);
         let own = own_bytes(&all, subject);
         // What shows the progress of one thread mostly shows that of others.
         let mut others = self.compared.values();

@@ -10,6 +10,7 @@ use crate::limits::{children_limit, heap_limits, runtime_limits};
 use crate::observer::LiveObserver;
 use crate::perf;
 use crate::program;
+use crate::progress::{Show, Stage};
 use crate::remedy::{LiveRemedy, NoRemedy};
 use crate::signals::Signals;
 use crate::timer;
@@ -72,6 +73,8 @@ pub struct Observation {
     /// Called when the program has begun. Only for a process that exists for this run alone: signals
     /// are not given back to it afterwards.
     pub begun: Option<Begun>,
+    /// Shows how far the observation has come.
+    pub show: Option<Show>,
 }
 
 /// What a caller does once the program has begun, before anything that the program could change is
@@ -121,6 +124,7 @@ pub fn observe_with(
     }
     let end = monotonic_now();
     let elapsed = live.elapsed();
+    live.show(Stage::Naming);
     remedy.ended(&mut live);
     let wanted = remedy.wanted();
     if transfer.is_none() && wanted == Wanted::All && live.session.is_any_line_contended() {
@@ -268,6 +272,7 @@ pub fn run_observed(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<A
         pid,
         options.watch_budget / 100.0,
     );
+    live.show = what.show;
     signals.forward_to(pid);
     let mut child = prepared.go()?;
     if let Some(begun) = what.begun {

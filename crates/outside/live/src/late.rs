@@ -6,6 +6,7 @@
 //! what has ended, and must not cost the report. Later, the signals by which a user ends a program end
 //! this process at once: making the report can take long, and the user need not wait.
 
+use crate::leaving::leave;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ pub fn begin(held: impl Iterator<Item = i32>) {
 extern "C" fn late(signal: i32) {
     let since = now().saturating_sub(ENDED.load(Ordering::Relaxed));
     if u128::from(since) >= BELONGS.as_nanos() {
+        leave();
         // SAFETY: both are async-signal-safe and take numbers. The signal is blocked until this handler
         // returns, and then has its usual effect.
         unsafe {

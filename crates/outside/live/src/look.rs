@@ -4,6 +4,7 @@
 use crate::command::ObserveOptions;
 use crate::late;
 use crate::perf::{self, Perf};
+use crate::progress::Stage;
 use crate::watching::Live;
 use anyhow::{Context, Result, bail};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -188,10 +189,16 @@ impl Look {
         Ok(())
     }
 
+    /// Whether the process has ended, or a signal has ended the observation.
+    pub fn is_over(&self) -> bool {
+        self.over || INTERRUPTED.load(Ordering::Relaxed)
+    }
+
     /// Ends the observation and makes its result. Call it when nothing in the process has to be
     /// put back any more: from here on, a signal may end this process.
     pub fn finish(mut self) -> Findings {
         self.live.finish();
+        self.live.show(Stage::Naming);
         self.interrupts = None;
         let (start, end) = (self.live.start(), monotonic_now());
         let mut limits = self.live.observer_limits();

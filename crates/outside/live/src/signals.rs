@@ -9,6 +9,7 @@
 //! its threads.
 
 use crate::late;
+use crate::leaving::leave;
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -284,6 +285,7 @@ fn stop_with_the_program(over: &AtomicBool) {
 /// Stops all threads of this process until the next `SIGCONT`.
 fn stop() {
     let (set, nothing) = (set_of(&[libc::SIGTSTP]), std::ptr::null_mut());
+    leave();
     let _nobody = stay_awake();
     // SAFETY: the set and the signal number are valid.
     unsafe {

@@ -5,6 +5,7 @@
 use crate::claimed::{Claimed, claimed};
 use crate::executing;
 use crate::observer::{Attention, LiveObserver};
+use crate::progress::{Latest, SHOWN_EVERY, Seen, Show, Stage, Suspected};
 use crate::quiet::Quiet;
 use crate::timer;
 use std::collections::HashMap;
@@ -83,6 +84,11 @@ pub struct Live {
     pub first_suspect: Option<Duration>,
     /// Why watchpoints are no longer used, if so.
     pub watch_refused: Option<String>,
+    /// Shows how far the observation has come, if anybody does.
+    pub show: Option<Show>,
+    next_show: Duration,
+    stage: Latest,
+    best: Option<(ProcessId, Address, f64)>,
     /// The kernel's samples came, or will come, after the start of the program. Until an event
     /// tells which program the process executes, only the runtime's claims do.
     came_late: bool,
@@ -117,6 +123,10 @@ impl Live {
             next_maps: Duration::ZERO,
             next_suspects: Duration::from_millis(10),
             first_suspect: None,
+            show: None,
+            next_show: Duration::ZERO,
+            stage: Latest::default(),
+            best: None,
             watch_refused: (watch_share <= 0.0).then(|| "they were switched off".into()),
         }
     }
@@ -165,8 +175,53 @@ impl Live {
                 self.next_suspects = elapsed + self.suspects_after();
                 self.watch();
             }
+            if elapsed >= self.next_show {
+                self.next_show = elapsed + SHOWN_EVERY;
+                self.show(self.stage.at(elapsed));
+            }
         }
         Ok(over)
+    }
+
+    /// Notes for whoever shows the progress that this is done now.
+    pub fn note(&mut self, stage: Stage) {
+        self.stage.note(stage, self.elapsed());
+    }
+
+    /// Shows how far the observation has come.
+    pub(crate) fn show(&mut self, stage: Stage) {
+        let Some(show) = self.show else { return };
+        let (samples, threads) = self.session.seen_so_far();
+        let suspect = self.best.map(|(process, line, cost_share)| {
+            let mappings = self.session.process(process).mappings();
+            let of = mappings.at(line).map(|mapping| mapping.path.clone());
+            Suspected {
+                line,
+                of: of.unwrap_or_default(),
+                cost_share,
+            }
+        });
+        show(&Seen {
+            elapsed: self.elapsed(),
+            stage,
+            samples,
+            threads,
+            suspect,
+        });
+    }
+
+    /// Remembers the suspect that may cost most.
+    fn remember(&mut self, process: ProcessId, suspects: &[Suspect]) {
+        let dearest = suspects
+            .iter()
+            .max_by(|a, b| a.cost_share.total_cmp(&b.cost_share));
+        let Some(dearest) = dearest else { return };
+        let is_better = self.best.is_none_or(|(known, line, share)| {
+            dearest.cost_share > share || (process, dearest.line) == (known, line)
+        });
+        if is_better {
+            self.best = Some((process, dearest.line, dearest.cost_share));
+        }
     }
 
     fn pause(&self, elapsed: Duration) -> Duration {
@@ -338,6 +393,7 @@ impl Live {
                 continue;
             }
             self.first_suspect.get_or_insert(self.started.elapsed());
+            self.remember(process, &suspects);
             if suspects.iter().any(|s| s.cost_share >= WORTH_WATCHING) {
                 self.observer.alert();
             }
@@ -401,6 +457,7 @@ impl Live {
         });
         match watcher.burst(&request, &mut decoder) {
             Ok(burst) => {
+                self.note(Stage::Confirming);
                 self.suspect_waits(false);
                 let accesses = burst.complete().to_vec();
                 self.session.process(process).burst(&Burst {

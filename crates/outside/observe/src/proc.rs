@@ -3,6 +3,7 @@
 //! whatever changes a program. Reads only; everything that it returns may be out of
 //! date by the time it is looked at, since the process runs on.
 
+mod all;
 mod anonymous;
 mod cgroup;
 mod cmdline;
@@ -23,8 +24,9 @@ mod syscall;
 mod task;
 mod timers;
 
+pub use all::processes;
 pub use anonymous::{AnonymousShared, is_anonymous_shared};
-pub use cgroup::control_group;
+pub use cgroup::{control_group, control_groups};
 pub use cmdline::command_line;
 pub use comm::thread_name;
 pub use exe::executable;

@@ -438,6 +438,18 @@ impl Session {
         &mut self.code
     }
 
+    /// How many samples were judged, and how many threads were seen.
+    pub fn seen_so_far(&self) -> (u64, u32) {
+        let all = self.past.iter().chain(self.processes.values());
+        all.fold((0, 0), |(samples, threads), process| {
+            let more = process.threads.count();
+            (
+                samples + process.figures.samples,
+                threads.saturating_add(more),
+            )
+        })
+    }
+
     /// The processes that are known and have not ended.
     pub fn living(&self) -> Vec<ProcessId> {
         self.processes.living().collect()

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use sunder_live::{Begun, Observation, ObserveOptions, ObserverChoice};
+use sunder_live::{Begun, Observation, ObserveOptions, ObserverChoice, Show};
 use sunder_observe::launch::Launch;
 
 /// What to protect, and how.
@@ -35,6 +35,8 @@ pub struct Options {
     pub commits: Option<PathBuf>,
     /// As [`sunder_live::Observation::begun`].
     pub begun: Option<Begun>,
+    /// As [`sunder_live::Observation::show`].
+    pub show: Option<Show>,
 }
 
 impl Options {
@@ -47,6 +49,7 @@ impl Options {
             follow_children: false,
             threshold: None,
             begun: self.begun,
+            show: self.show,
         }
     }
 

@@ -30,7 +30,7 @@ use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_findings::Findings;
 use sunder_hooking::Calls;
-use sunder_live::{Ending, LiveRemedy, Look, ObserveOptions, Signals, is_program};
+use sunder_live::{Ending, LiveRemedy, Look, ObserveOptions, Show, Signals, is_program};
 
 /// Which process to repair, and how.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,8 @@ pub struct Options {
     pub observe: ObserveOptions,
     /// Findings that cost less than this, in percent, are marked as not significant.
     pub threshold: Option<f64>,
+    /// As [`sunder_live::Observation::show`].
+    pub show: Option<Show>,
 }
 
 /// What was repaired in a process.
@@ -91,6 +93,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
         options.threshold,
         Ending::BySignals,
     )?;
+    look.live.show = options.show;
     let mut repairer = Repairer::new(Entry::Never, options.chaos)?;
     if options.dry_run {
         repairer.dry_run = true;

@@ -42,7 +42,9 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use sunder_findings::{Findings, Limit};
-use sunder_live::{Begun, Observation, ObserveOptions, ObserverChoice, observe_with, program};
+use sunder_live::{
+    Begun, Observation, ObserveOptions, ObserverChoice, Show, observe_with, program,
+};
 
 /// What to repair, and how.
 #[derive(Clone, Debug, Default)]
@@ -63,6 +65,8 @@ pub struct Options {
     pub observe: ObserveOptions,
     /// As [`sunder_live::Observation::begun`].
     pub begun: Option<Begun>,
+    /// As [`sunder_live::Observation::show`].
+    pub show: Option<Show>,
 }
 
 /// How a repaired program ended, and what was repaired.
@@ -84,6 +88,7 @@ impl Options {
             observer: self.observer,
             options: self.observe,
             begun: self.begun,
+            show: self.show,
             ..Observation::default()
         }
     }

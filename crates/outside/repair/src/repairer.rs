@@ -24,7 +24,7 @@ use std::time::Duration;
 use sunder_access::{Address, CodeAddress, LINE, Mappings, ProcessId, Span, Time};
 use sunder_findings::{Repair, Unrepaired};
 use sunder_hooking::Calls;
-use sunder_live::{Live, LiveRemedy, Loaded};
+use sunder_live::{Live, LiveRemedy, Loaded, Stage};
 use sunder_observe::ObserveError;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::launch::Child;
@@ -170,10 +170,12 @@ impl LiveRemedy for Repairer {
         match self.chooser.look(process, now, unwatched, measured) {
             Look::Nothing => self.gauge = Before::Nothing,
             Look::Gathering(bytes) => {
+                live.note(Stage::Measuring);
                 self.entry.plan(self.process);
                 self.gauge.measure(self.process, bytes, self.dry_run);
             }
             Look::Move(proposal) => {
+                live.note(Stage::Moving);
                 // An earlier refusal was about another pattern of sharing.
                 self.refused
                     .retain(|r| !r.address.is_some_and(|at| proposal.holds(at)));

@@ -41,6 +41,7 @@ fn render() -> Result<(), String> {
         all: has("all"),
         words: has("words"),
         threshold: None,
+        ascii: has("ascii"),
     };
     let out = match format.as_str() {
         "text" => text(&findings, &options),

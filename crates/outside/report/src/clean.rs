@@ -10,6 +10,30 @@ pub(crate) fn clean(text: &str) -> String {
     Shown(text).to_string()
 }
 
+/// A sentence for people in ASCII, for locales that have nothing else.
+pub fn in_ascii(text: &str) -> String {
+    ascii(text).replace('\u{a0}', " ")
+}
+
+/// `text` in ASCII: our own signs by what comes next to them, and others, as in names, as `?`. No-break
+/// spaces stay, for whoever breaks lines.
+pub(crate) fn ascii(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.replace(" · ", " - ").chars() {
+        match c {
+            '\u{a0}' => out.push(c),
+            c if c.is_ascii() => out.push(c),
+            '·' => out.push('.'),
+            '│' => out.push('|'),
+            '─' => out.push('-'),
+            '→' => out.push_str("->"),
+            '…' => out.push_str("..."),
+            c => out.extend(std::iter::repeat_n('?', c.width().unwrap_or(1))),
+        }
+    }
+    out
+}
+
 /// The number of columns of `text` in a terminal.
 pub(crate) fn columns(text: &str) -> usize {
     text.width()
@@ -86,6 +110,13 @@ mod tests {
     fn nothing_reaches_the_terminal_that_is_no_text() {
         assert_eq!(clean("a\u{1b}[31mb\r\n\u{202e}c\td"), "a�[31mb���c d");
         assert_eq!(clean("größe数え"), "größe数え");
+    }
+
+    #[test]
+    fn in_ascii_text_keeps_its_columns() {
+        assert_eq!(ascii("2 s · 3 threads …"), "2 s - 3 threads ...");
+        assert_eq!(ascii("│AA··│"), "|AA..|");
+        assert_eq!(ascii("größe数え"), "gr??e????");
     }
 
     #[test]

@@ -11,9 +11,13 @@ mod on_pages;
 mod sarif;
 mod text;
 
+pub use clean::in_ascii;
 pub use html::{comparison_html, html};
 pub use sarif::{sarif, sarif_with_root};
-pub use text::{TextOptions, comparison_text, text, watched_text};
+pub use text::{
+    TextOptions, comparison_markdown, comparison_text, explanation, line_picture, one_finding,
+    text, watched_text,
+};
 
 use sunder_findings::{Findings, FindingsError};
 

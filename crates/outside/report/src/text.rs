@@ -3,19 +3,24 @@
 //! escape sequences unless colour was requested.
 
 mod comparison;
+mod explanation;
 mod finding;
+mod markdown;
 mod options;
 mod page;
 mod picture;
+mod summary;
 mod watched;
 
 pub use comparison::comparison_text;
+pub use explanation::explanation;
+pub use markdown::comparison_markdown;
 pub use options::TextOptions;
 pub use watched::watched_text;
 
 use crate::describe::{self, Counts};
 use page::{Page, Paint};
-use sunder_findings::{Answer, Findings, Standing};
+use sunder_findings::{Answer, Finding, Findings, Limit, Standing};
 
 /// The most findings that are shown in full; the others get a heading each. With that many, a
 /// user fixes the first ones and runs again.
@@ -37,6 +42,10 @@ pub fn text(findings: &Findings, options: &TextOptions) -> String {
             Standing::Latent => false,
         })
         .collect();
+    let significant = shown
+        .iter()
+        .filter(|f| f.standing(threshold) == Standing::Significant);
+    summary::summary(&mut page, &significant.copied().collect::<Vec<_>>());
     let full = if options.all { shown.len() } else { FULL };
     for (i, one) in shown.iter().enumerate() {
         if i < full {
@@ -47,6 +56,21 @@ pub fn text(findings: &Findings, options: &TextOptions) -> String {
     }
     latent(&mut page, findings, counts, options);
     foot(&mut page, findings, threshold, counts, options);
+    page.finish()
+}
+
+/// Everything about one finding of `findings`, for a terminal.
+pub fn one_finding(findings: &Findings, one: &Finding, options: &TextOptions) -> String {
+    let mut page = Page::new(options);
+    finding::full(&mut page, findings, one, options);
+    page.finish()
+}
+
+/// The picture of the line of a finding with most interleavings, for a terminal. Empty if no line is
+/// known.
+pub fn line_picture(findings: &Findings, one: &Finding, options: &TextOptions) -> String {
+    let mut page = Page::new(options);
+    finding::picture_of_hottest(&mut page, findings, one);
     page.finish()
 }
 
@@ -147,6 +171,32 @@ fn latent(page: &mut Page, all: &Findings, counts: Counts, options: &TextOptions
     }
 }
 
+/// The topics of what is shown, each once.
+fn topics(all: &Findings, threshold: f64, options: &TextOptions) -> Vec<&'static str> {
+    let mut topics: Vec<&'static str> = Vec::new();
+    let mut add = |topic| {
+        if !topics.contains(&topic) {
+            topics.push(topic);
+        }
+    };
+    for finding in &all.findings {
+        if options.all || finding.latent || finding.standing(threshold) == Standing::Significant {
+            add(finding.topic());
+            if !finding.latent {
+                add(if finding.gain_percent.is_some() {
+                    "gain"
+                } else {
+                    "cost"
+                });
+            }
+        }
+    }
+    let reasons = all.answer(threshold).reasons;
+    reasons.iter().for_each(|reason| add(reason.topic()));
+    all.limits.iter().filter_map(Limit::topic).for_each(add);
+    topics
+}
+
 fn foot(page: &mut Page, all: &Findings, threshold: f64, counts: Counts, options: &TextOptions) {
     if let (Some(hidden), false) = (describe::hidden(counts, threshold), options.all) {
         page.blank();
@@ -158,5 +208,16 @@ fn foot(page: &mut Page, all: &Findings, threshold: f64, counts: Counts, options
         for limit in &all.limits {
             page.paragraph("  - ", "    ", Paint::Plain, &limit.to_string());
         }
+    }
+    let topics = topics(all, threshold, options);
+    if !topics.is_empty() {
+        page.blank();
+        let topics = topics.join(", ");
+        page.paragraph(
+            "",
+            "",
+            Paint::Dim,
+            &format!("`sunder explain` knows more of: {topics}."),
+        );
     }
 }

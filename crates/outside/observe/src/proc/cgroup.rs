@@ -1,6 +1,7 @@
-//! `cgroup`: the control group of a process.
+//! `cgroup`: the control groups of a process.
 
 use super::folder::read;
+use crate::ObserveError;
 use sunder_access::ProcessId;
 
 /// The path of its control group, as the process's own namespace or ours shows it: of the unified
@@ -8,6 +9,21 @@ use sunder_access::ProcessId;
 pub fn control_group(process: ProcessId) -> Option<String> {
     let text = read(process, "cgroup").ok()?;
     parse(&String::from_utf8_lossy(&text))
+}
+
+/// The paths of all its control groups, one for each hierarchy.
+///
+/// # Errors
+/// If the process is gone.
+pub fn control_groups(process: ProcessId) -> Result<Vec<String>, ObserveError> {
+    let text = read(process, "cgroup")?;
+    Ok(paths(&String::from_utf8_lossy(&text)))
+}
+
+/// The paths in the text of such a file. A path may have colons itself.
+fn paths(text: &str) -> Vec<String> {
+    let path = |line: &str| Some(line.splitn(3, ':').nth(2)?.to_owned());
+    text.lines().filter_map(path).collect()
 }
 
 fn parse(text: &str) -> Option<String> {
@@ -27,6 +43,12 @@ fn parse(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_what_follows_the_second_colon() {
+        let text = "12:cpu,cpuacct:/docker/ab\n0::/kubepods/cri-containerd:cd\nnonsense\n";
+        assert_eq!(paths(text), ["/docker/ab", "/kubepods/cri-containerd:cd"]);
+    }
 
     #[test]
     fn the_unified_hierarchy_counts_where_it_is_used() {

@@ -8,7 +8,7 @@ use crate::process::Process;
 use crate::result::{Building, Observed};
 use crate::wanted::Wanted;
 use sunder_access::Time;
-use sunder_findings::{Finding, Findings};
+use sunder_findings::{self as findings, Finding, Findings};
 use sunder_objects::is_c_library;
 
 impl Session {
@@ -39,6 +39,33 @@ impl Session {
             result.add(&process, assembled);
         }
         result.finish()
+    }
+
+    /// The findings so far, the dearest first, with their timelines from `from` to `to`, while the
+    /// observation goes on. What processes share with each other, and latent findings, are left out.
+    pub fn so_far(&mut self, from: Time, to: Time) -> Vec<Finding> {
+        self.pass_on();
+        let line = self.config.granule().bytes() as u32;
+        let mut all = Vec::new();
+        for process in self.processes.values_mut() {
+            all.extend(assemble(process, &Wanted::All, from, to).findings);
+        }
+        all.sort_by(|a, b| b.cost_percent.total_cmp(&a.cost_percent));
+        for (finding, rank) in all.iter_mut().zip(1..) {
+            finding.rank = rank;
+            finding.advice = sunder_plan::advise(finding, line);
+        }
+        all
+    }
+
+    /// The CPU time that samples show of each thread so far, in ns.
+    pub fn thread_times(&self) -> Vec<(findings::Thread, u64)> {
+        let of = |process: &Process| {
+            let times = process.judge.thread_time().into_iter();
+            let told = times.map(|time| (process.threads.label(time.thread), time.cpu_ns));
+            told.collect::<Vec<_>>()
+        };
+        self.processes.values().flat_map(of).collect()
     }
 
     /// As [`Self::finish`], for recorded accesses of which more is known than the judge sees:

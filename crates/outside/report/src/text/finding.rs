@@ -1,4 +1,4 @@
-//! One finding in the text report: heading, picture, code, allocation and advice.
+//! One finding in the text report: heading and advice first, then picture, code and allocation.
 
 use super::options::TextOptions;
 use super::page::{Page, Paint};
@@ -38,6 +38,7 @@ pub(super) fn full(page: &mut Page, all: &Findings, finding: &Finding, options: 
     if let Some(elsewhere) = describe::predicted(finding) {
         page.paragraph("   ", "   ", Paint::Plain, &elsewhere);
     }
+    advice(page, &finding.advice, usize::MAX);
     match finding.on_pages {
         Some(_) => page_tables(page, finding, options),
         None => pictures(page, all, finding, options),
@@ -48,7 +49,6 @@ pub(super) fn full(page: &mut Page, all: &Findings, finding: &Finding, options: 
     if let Some(other) = other.filter(|o| o.allocation != finding.object.allocation) {
         allocation(page, "neighbour allocated", other, options);
     }
-    advice(page, &finding.advice, usize::MAX);
 }
 
 /// Writes the heading and the first advice.
@@ -137,6 +137,17 @@ fn pictures(page: &mut Page, all: &Findings, finding: &Finding, options: &TextOp
     }
 }
 
+/// Draws the line with most interleavings.
+pub(super) fn picture_of_hottest(page: &mut Page, all: &Findings, finding: &Finding) {
+    let extent = Extent {
+        line_size: describe::drawn_line_size(all, finding),
+        rows: THREADS,
+    };
+    for (_, line) in hottest(&finding.lines, 1) {
+        picture::draw(page, line, &finding.object, &extent);
+    }
+}
+
 /// Writes what lies on the pages with the highest cost.
 fn page_tables(page: &mut Page, finding: &Finding, options: &TextOptions) {
     let more = options.all || options.words;
@@ -216,7 +227,9 @@ fn legend(page: &mut Page) {
         (Paint::Write, "W"),
         (Paint::Dim, " written   "),
         (Paint::Atomic, "A"),
-        (Paint::Dim, " written atomically   · untouched"),
+        (Paint::Dim, " written atomically   "),
+        // A piece of its own, so that it is the sign of the picture in ASCII, too.
+        (Paint::Dim, "· untouched"),
     ]);
 }
 

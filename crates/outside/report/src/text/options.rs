@@ -5,6 +5,8 @@
 pub struct TextOptions {
     /// Whether to use ANSI colours.
     pub color: bool,
+    /// Whether to write ASCII only, for locales that have nothing else.
+    pub ascii: bool,
     /// Columns of the terminal; taken as 40 to 120.
     pub width: usize,
     /// Whether to show true sharing, findings below the threshold, and all lines, threads and
@@ -20,6 +22,7 @@ impl Default for TextOptions {
     fn default() -> Self {
         Self {
             color: false,
+            ascii: false,
             width: 100,
             all: false,
             words: false,

@@ -2,7 +2,7 @@
 //! need not do that.
 
 use super::options::TextOptions;
-use crate::clean::{clean, columns, cut, wrap};
+use crate::clean::{ascii, clean, columns, cut, wrap};
 use anstyle::{AnsiColor, Style};
 
 /// The role of a piece of text, which determines its colour.
@@ -41,6 +41,7 @@ impl Paint {
 pub(super) struct Page {
     out: String,
     color: bool,
+    ascii: bool,
     width: usize,
 }
 
@@ -49,6 +50,7 @@ impl Page {
         Self {
             out: String::new(),
             color: options.color,
+            ascii: options.ascii,
             width: options.width.clamp(40, 120),
         }
     }
@@ -73,7 +75,7 @@ impl Page {
             if last.is_none_or(|last| i > last) {
                 break;
             }
-            let mut text = cut(&clean(text), left);
+            let mut text = cut(&self.shown(text), left);
             left -= columns(&text).min(left);
             if Some(i) == last {
                 text.truncate(text.trim_end().len());
@@ -85,11 +87,11 @@ impl Page {
 
     /// Writes `left`, then a rule, and `right` at the page's right edge.
     pub(super) fn heading(&mut self, left: &[(Paint, &str)], right: (Paint, &str)) {
-        let end = cut(&clean(right.1), self.width / 3);
+        let end = cut(&self.shown(right.1), self.width / 3);
         let room = self.width - columns(&end) - 4;
         let mut used = 0;
         for &(paint, text) in left {
-            let text = cut(&clean(text), room - used);
+            let text = cut(&self.shown(text), room - used);
             used += columns(&text);
             self.push(paint, &text);
         }
@@ -103,18 +105,49 @@ impl Page {
     /// `rest` before the others.
     pub(super) fn paragraph(&mut self, first: &str, rest: &str, paint: Paint, text: &str) {
         let room = self.width.saturating_sub(columns(first).max(columns(rest)));
-        for (i, line) in wrap(&clean(text), room).iter().enumerate() {
+        for (i, line) in wrap(&self.shown(text), room).iter().enumerate() {
             let indent = if i == 0 { first } else { rest };
-            self.out.push_str(indent);
+            self.push(Paint::Plain, indent);
             self.push(paint, line);
             self.out.push('\n');
         }
+    }
+
+    /// Writes the beginning of a text, on at most `most` lines.
+    pub(super) fn beginning(&mut self, indent: &str, paint: Paint, text: &str, most: usize) {
+        let room = self.width.saturating_sub(columns(indent));
+        let lines = wrap(&self.shown(text), room);
+        for (number, line) in lines.iter().take(most).enumerate() {
+            let is_cut = number + 1 == most && lines.len() > most;
+            let line = if is_cut {
+                cut(&format!("{line} …"), room)
+            } else {
+                line.clone()
+            };
+            self.push(Paint::Plain, indent);
+            self.push(paint, &line);
+            self.out.push('\n');
+        }
+    }
+
+    /// The text as it may be shown, in the characters that can be.
+    fn shown(&self, text: &str) -> String {
+        let text = clean(text);
+        if self.ascii { ascii(&text) } else { text }
     }
 
     fn push(&mut self, paint: Paint, text: &str) {
         if text.is_empty() {
             return;
         }
+        // Rules, and the marks of what was cut, take one column here, too.
+        let ascii_text;
+        let text = if self.ascii {
+            ascii_text = text.replace('─', "-").replace('…', "~");
+            &ascii_text
+        } else {
+            text
+        };
         if self.color && paint != Paint::Plain {
             let style = paint.style();
             self.out.push_str(&format!("{style}{text}{style:#}"));

@@ -240,6 +240,68 @@ fn the_answer_comes_first() {
 }
 
 #[test]
+fn the_first_screen_says_of_the_worst_three_what_where_and_how() {
+    let all = advised(vec![
+        examples::linear_regression(),
+        examples::global_array(),
+        examples::heap_pair(),
+        examples::one_writer(),
+    ]);
+    let out = text(&all, &with(80));
+    let screen: Vec<&str> = out.lines().take(24).collect();
+    let screen = screen.join("\n");
+    // What, the cost, the code, the origin, and the change.
+    for part in [
+        "lreg_args[4] on the heap",
+        "costs 71 %",
+        // The place with most samples.
+        "linear_regression.c:86",
+        "linear_regression.c:133",
+        "aligned_alloc(64, 256)",
+        "counters (counter[8])",
+        "stats.cpp:12",
+        "alignas(64)",
+        "two heap blocks of struct session",
+        "session.c:57",
+        "aligned_alloc(64, 64)",
+    ] {
+        assert!(screen.contains(part), "{part:?} is not in:\n{screen}");
+    }
+    // One finding says all of it at its own beginning.
+    let one = text(&advised(vec![examples::global_array()]), &with(80));
+    let screen: Vec<&str> = one.lines().take(24).collect();
+    assert!(screen.join("\n").contains("alignas(64)"), "{one}");
+    assert_eq!(one.matches("#1 ").count(), 1, "{one}");
+}
+
+#[test]
+fn in_ascii_every_line_has_the_same_width_and_no_other_sign() {
+    let mut all = everything();
+    all.limits.push(Limit::Text("größer als π".into()));
+    for width in [40, 72, 100, 120] {
+        let options = TextOptions {
+            all: true,
+            words: true,
+            ascii: true,
+            ..with(width)
+        };
+        let out = text(&all, &options);
+        assert!(out.is_ascii(), "{out}");
+        for line in out.lines() {
+            assert!(line.width() <= width, "{width} columns: {line}");
+        }
+    }
+    let old = advised(vec![examples::global_array()]);
+    let new = advised(vec![examples::mixed(), examples::long_names()]);
+    let options = TextOptions {
+        ascii: true,
+        ..with(60)
+    };
+    let change = comparison_text(&sunder_findings::compare(&old, &new), &options);
+    assert!(change.is_ascii(), "{change}");
+}
+
+#[test]
 fn insignificant_findings_are_counted_and_shown_on_demand() {
     let mut small = examples::one_writer();
     small.cost_percent = 0.3;

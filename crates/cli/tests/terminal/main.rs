@@ -1,0 +1,8 @@
+//! What Sunder draws on a terminal, as `tmux` shows it.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod progress;
+mod screen;
+mod top;
