@@ -122,7 +122,8 @@ fn a_run_that_could_not_tell_is_inconclusive_and_can_fail() {
         let mut command = plain_sunder();
         command.args(["detect", "-q", "--fail-on", fail_on, "-o"]);
         command.arg(&file).arg("--").arg(&program);
-        command.args(["2", "20000000"]);
+        // Long enough for the scheduler to switch between the two many times.
+        command.args(["2", "400000000"]);
         command.stdout(std::process::Stdio::null());
         let on_one = || {
             // SAFETY: plain data, for which zeroes are valid; the call reads it.
