@@ -110,7 +110,7 @@ fn all_but(left_out: &[&str], build: Build, scale: &str, command: impl Fn() -> C
         };
         // Which our command has too.
         let mut alone = Command::new(&program);
-        alone.env("NO_COLOR", "1");
+        alone.env("NO_COLOR", "1").env("LC_ALL", "C.UTF-8");
         let native = run(alone);
         assert_eq!(
             native.0, expected,
