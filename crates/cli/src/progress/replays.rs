@@ -86,10 +86,11 @@ impl OfRecording {
 fn text(progress: &Recorded) -> String {
     let events = progress.accesses + progress.others;
     format!(
-        "{:.1} million events, {:.1} MB, {} threads",
+        "{:.1} million events, {:.1} MB, {} thread{}",
         events as f64 / 1e6,
         progress.bytes as f64 / 1e6,
-        progress.threads
+        progress.threads,
+        if progress.threads == 1 { "" } else { "s" }
     )
 }
 

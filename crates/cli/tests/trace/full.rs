@@ -3,6 +3,7 @@
 use crate::support::{plain_sunder, sunder};
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Plain, Output, Stdio};
 use sunder_trace::{Filter, Trace, meta::State};
@@ -177,7 +178,8 @@ fn terminal() -> (OwnedFd, std::fs::File) {
 /// accepts the text, or after half a second.
 fn shown(program: &Path, trace: &Path, options: &[&str], enough: impl Fn(&str) -> bool) -> String {
     let (slave, mut master) = terminal();
-    let mut child = plain_sunder()
+    let mut command = plain_sunder();
+    command
         .arg("trace")
         .args(options)
         .arg("-o")
@@ -188,9 +190,19 @@ fn shown(program: &Path, trace: &Path, options: &[&str], enough: impl Fn(&str) -
         .env("TERM", "xterm")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(slave)
-        .spawn()
-        .expect("it starts");
+        .stderr(slave);
+    // Only the foreground of its own terminal is drawn on.
+    let own = || {
+        // SAFETY: both calls take numbers.
+        match unsafe { libc::setsid() != -1 && libc::ioctl(2, libc::TIOCSCTTY, 0) == 0 } {
+            true => Ok(()),
+            false => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure makes system calls only.
+    unsafe { command.pre_exec(own) };
+    let mut child = command.spawn().expect("it starts");
+    drop(command);
     let (sender, receiver) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
         let mut part = [0; 1024];
@@ -233,8 +245,11 @@ fn a_terminal_sees_how_far_the_recording_is_unless_it_is_to_be_quiet() {
     let said = shown(&program, &trace, &[], |text| {
         text.contains("1.8 million events")
     });
-    assert!(said.contains("MB, 1 threads"), "{said}");
-    // The progress line is erased in the end.
-    assert!(said.trim_end().ends_with("\u{1b}[2K"), "{said:?}");
+    assert!(said.contains("MB, 1 thread\u{1b}"), "{said}");
+    // In the end all rows scroll again, and the line is erased.
+    assert!(
+        said.ends_with("\u{1b}[r\u{1b}[24;1H\u{1b}[2K\u{1b}8"),
+        "{said:?}"
+    );
     assert_eq!(shown(&program, &trace, &["--quiet"], |_| false), "");
 }
