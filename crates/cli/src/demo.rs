@@ -62,16 +62,7 @@ pub fn run(options: &Demo) -> Result<u8> {
     if !exit.success() {
         bail!("the demo program failed: {exit}");
     }
-    let tell = ReportOptions {
-        format: Vec::new(),
-        output: Vec::new(),
-        all: false,
-        threshold: None,
-        words: false,
-        fail_on: Vec::new(),
-        quiet: false,
-    };
-    Output::new(&tell, true)?.write(&findings);
+    Output::new(&ReportOptions::default(), true)?.write(&findings);
     println!("\nRunning it and its fixed variant (-DFIXED=1 aligns each struct to a line)");
     print!("\n{}", in_turns(&shared, &fixed, &threads)?);
     if let Some(folder) = &options.keep {

@@ -58,13 +58,8 @@ pub fn run(options: &Top) -> Result<u8> {
 /// How the report at the end is shown.
 fn report(options: &Top) -> Result<Output> {
     let tell = ReportOptions {
-        format: Vec::new(),
-        output: Vec::new(),
-        all: false,
-        threshold: None,
-        words: false,
-        fail_on: Vec::new(),
         quiet: options.quiet,
+        ..ReportOptions::default()
     };
     Output::new(&tell, false)
 }

@@ -123,7 +123,9 @@ fn check(workload: &Workload, variant: Variant) -> Result<Row, String> {
             busy_runs += 1;
             continue;
         }
-        if must_find && in_turns(&findings) && runs_in_turns < MOST_RUNS_IN_TURNS {
+        let too_few_cpus = workload.threads > findings.machine.cpus;
+        let again = too_few_cpus && runs_in_turns < MOST_RUNS_IN_TURNS;
+        if must_find && again && in_turns(&findings) {
             runs_in_turns += 1;
             continue;
         }

@@ -32,7 +32,7 @@ pub struct ObserveOptions {
 }
 
 /// How to report.
-#[derive(Debug, Args, Clone)]
+#[derive(Debug, Args, Clone, Default)]
 pub struct ReportOptions {
     /// The form of the report; may be given several times, each with its own -o
     #[arg(long, value_enum, value_name = "FORMAT")]

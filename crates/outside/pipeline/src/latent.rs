@@ -23,6 +23,10 @@ const SMALLER_SIZE: u64 = 32;
 /// The most predictions that are named, the costliest first.
 const MOST: usize = 16;
 
+/// A thread that has less than one in so many parts of the busiest one's CPU time leaves the
+/// processors to the others, as a first thread does that waits for its workers.
+const BUSY: u64 = 8;
+
 /// The most threads of which it is worked out which took turns.
 const MOST_THREADS: usize = 256;
 
@@ -108,7 +112,9 @@ pub fn predict(
 /// The lines whose threads took turns because there were more threads than processors.
 fn turns(process: &Process, threshold: f64, cpus: u32, beside: &mut Beside) -> Vec<Latent> {
     let times = process.judge.thread_time();
-    let threads: Vec<ThreadId> = times.iter().map(|t| t.thread).collect();
+    let most = times.iter().map(|t| t.cpu_ns).max().unwrap_or(0);
+    let busy = times.iter().filter(|t| t.cpu_ns > most / BUSY);
+    let threads: Vec<ThreadId> = busy.map(|t| t.thread).collect();
     if threads.len() <= cpus as usize {
         return Vec::new();
     }

@@ -238,8 +238,8 @@ fn threads_that_ran_one_after_the_other_run_side_by_side() {
     assert!(parallel.chunks(2).all(|turn| turn[0] != turn[1]));
 }
 
-/// A trace of two threads, filled by `fill`; the recorder's functions record acquires and releases.
-fn recorded(fill: impl Fn(&Recorder, [&Buffer; 2])) -> (tempfile::TempDir, PathBuf) {
+/// A trace that `fill` records.
+fn recorded_by(fill: impl FnOnce(&Recorder)) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
     let c = format!("{}\0", path.display());
@@ -251,17 +251,31 @@ fn recorded(fill: impl Fn(&Recorder, [&Buffer; 2])) -> (tempfile::TempDir, PathB
         program: Some((b"/p", b"p\0")),
     };
     recorder.start(&start).unwrap();
+    fill(&recorder);
+    recorder.finish(Reason::Exit);
+    (folder, path)
+}
+
+/// The addresses of the accesses, in their order.
+fn addresses(events: impl Iterator<Item = sunder_trace::Event>) -> Vec<u64> {
+    let address = |event: sunder_trace::Event| match event.what {
+        What::Access { access, .. } => Some(access.address.0),
+        _ => None,
+    };
+    events.filter_map(address).collect()
+}
+
+/// A trace of two threads, filled by `fill`; the recorder's functions record acquires and releases.
+fn recorded(fill: impl Fn(&Recorder, [&Buffer; 2])) -> (tempfile::TempDir, PathBuf) {
     let places = [Cursor::default(), Cursor::default()];
     // SAFETY: the memory outlives the record.
-    unsafe {
+    recorded_by(|recorder| unsafe {
         let buffers = [0, 1].map(|i| recorder.attach(&raw const places[i], 0, 0).unwrap());
-        fill(&recorder, buffers);
+        fill(recorder, buffers);
         for buffer in buffers {
             recorder.detach(buffer);
         }
-    }
-    recorder.finish(Reason::Exit);
-    (folder, path)
+    })
 }
 
 #[test]
@@ -288,16 +302,10 @@ fn only_events_that_a_lock_orders_keep_their_order() {
         }
     });
     let trace = Trace::open(&path).unwrap();
-    let order: Vec<u64> = trace
-        .events_in_parallel(Filter {
-            kinds: Kinds::ACCESSES,
-            ..Filter::default()
-        })
-        .filter_map(|event| match event.what {
-            What::Access { access, .. } => Some(access.address.0),
-            _ => None,
-        })
-        .collect();
+    let order = addresses(trace.events_in_parallel(Filter {
+        kinds: Kinds::ACCESSES,
+        ..Filter::default()
+    }));
     assert_eq!(order.len(), 120);
     let place = |address: u64| order.iter().position(|&a| a == address).unwrap();
     // Side by side before the lock …
@@ -362,16 +370,10 @@ fn a_wait_on_a_condition_variable_releases_an_unknown_mutex() {
         }
     });
     let trace = Trace::open(&path).unwrap();
-    let order: Vec<u64> = trace
-        .events_in_parallel(Filter {
-            kinds: Kinds::ACCESSES,
-            ..Filter::default()
-        })
-        .filter_map(|event| match event.what {
-            What::Access { access, .. } => Some(access.address.0),
-            _ => None,
-        })
-        .collect();
+    let order = addresses(trace.events_in_parallel(Filter {
+        kinds: Kinds::ACCESSES,
+        ..Filter::default()
+    }));
     let wanted: Vec<u64> = (0..100).chain(1000..=1100).chain([100]).collect();
     assert_eq!(order, wanted);
 }
@@ -408,11 +410,7 @@ fn behind_a_lock(before: [u64; 2], wins: usize, canonical: bool) -> Vec<u64> {
         true => trace.events_in_canonical_order(filter),
         false => trace.events_in_parallel(filter),
     };
-    let address = |event: sunder_trace::Event| match event.what {
-        What::Access { access, .. } => Some(access.address.0),
-        _ => None,
-    };
-    events.filter_map(address).collect()
+    addresses(events)
 }
 
 #[test]
@@ -467,15 +465,11 @@ fn a_wait_on_a_condition_variable_lets_its_mutex_go_and_ends_with_a_signal() {
         kinds: Kinds::ACCESSES,
         ..Filter::default()
     };
-    let address = |event: sunder_trace::Event| match event.what {
-        What::Access { access, .. } => Some(access.address.0),
-        _ => None,
-    };
     for events in [
         trace.events_in_parallel(filter()),
         trace.events_in_canonical_order(filter()),
     ] {
-        let order: Vec<u64> = events.filter_map(address).collect();
+        let order = addresses(events);
         let at = |wanted: u64| order.iter().position(|&a| a == wanted);
         assert_eq!(order.len(), 203);
         // At once when the mutex is free: with the first access outside of it, or the next.
@@ -489,20 +483,9 @@ fn a_wait_on_a_condition_variable_lets_its_mutex_go_and_ends_with_a_signal() {
 #[test]
 fn a_thread_starts_after_its_creation_whatever_the_ticks_say() {
     use sunder_trace::slot::Sync;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("trace");
-    let c = format!("{}\0", path.display());
-    let recorder = Recorder::new();
-    let start = Start {
-        path: c.as_bytes(),
-        via: Via::Other,
-        line_size: 64,
-        program: None,
-    };
-    recorder.start(&start).unwrap();
     let places = [Cursor::default(), Cursor::default()];
     // SAFETY: the memory outlives the record.
-    unsafe {
+    let (_folder, path) = recorded_by(|recorder| unsafe {
         let first = recorder.attach(&raw const places[0], 0, 0).unwrap();
         let reserved = recorder.reserve();
         // The creation gets a late tick if its recorder wrote it between two stamps far apart.
@@ -511,8 +494,7 @@ fn a_thread_starts_after_its_creation_whatever_the_ticks_say() {
         recorder.push_before(first, Slot::sync(Sync::ThreadCreate, reserved.into()));
         recorder.detach(second);
         recorder.detach(first);
-    }
-    recorder.finish(Reason::Exit);
+    });
     let trace = Trace::open(&path).unwrap();
     let place = |events: &[sunder_trace::Event], wanted: fn(&sunder_trace::Event) -> bool| {
         events.iter().position(wanted).expect("an event")

@@ -2,7 +2,8 @@
 //! place, and it takes long until each was seen there. What the others access is inferred from those
 //! that were seen, where it can't be slots side by side: slots that fit into `n` lines for `n`
 //! threads lie within `n` lines of each other, so if those that were seen lie further apart, theirs
-//! are no such slots. Used by `blind`; it must not be asked about what threads read alone.
+//! are no such slots. What all threads only read may lie at one place. Used by `blind`; it must not
+//! choose what a burst looks at.
 
 use sunder_access::{CodeAddress, Span, ThreadId};
 
