@@ -7,7 +7,7 @@ use crate::verdict::Reason;
 
 /// Beginnings, or parts, of the sentences of limits, and the topics that explain them. Files hold the
 /// sentences alone; nothing is decided by them, only which text is offered.
-const SENTENCES: [(&str, &str); 39] = [
+const SENTENCES: [(&str, &str); 43] = [
     ("No samples were taken: ", "no-samples"),
     ("No samples were taken; ", "few-samples"),
     (" samples were taken; a longer run", "few-samples"),
@@ -59,6 +59,10 @@ const SENTENCES: [(&str, &str); 39] = [
     ("The trace is partial", "partial-trace"),
     ("made nodes miss fewer than", "left-out"),
     ("more objects and pairs of objects shared pages", "left-out"),
+    ("debug information", "names"),
+    (" debug file ", "names"),
+    (" is stripped", "names"),
+    ("its code and data have no names", "names"),
 ];
 
 /// The topics of all limits, findings and reasons, for whoever has to have them all.
@@ -66,7 +70,7 @@ pub fn topics() -> impl Iterator<Item = &'static str> {
     let of_findings = ["false-sharing", "true-sharing", "mixed-sharing", "latent"];
     let of_reasons = ["one-cpu", "cpu-quota", "no-cpu-numbers", "seldom-at-once"];
     let of_limits = SENTENCES.iter().map(|(_, topic)| *topic);
-    let others = ["names", "cost", "gain"].into_iter();
+    let others = ["cost", "gain"].into_iter();
     of_findings
         .into_iter()
         .chain(of_reasons)
@@ -102,11 +106,9 @@ impl Reason {
 }
 
 impl Limit {
-    /// The topic of `sunder explain` that says more; `None` if there is none.
+    /// The topic of `sunder explain` that says more; `None` if there is none. It follows from the
+    /// sentence alone, so that a saved result offers the same.
     pub fn topic(&self) -> Option<&'static str> {
-        if let Self::Names(_) = self {
-            return Some("names");
-        }
         let sentence = self.to_string();
         let found = SENTENCES.iter().find(|(part, _)| sentence.contains(part));
         found.map(|(_, topic)| *topic)
@@ -121,7 +123,22 @@ mod tests {
     fn all() -> Vec<(Limit, &'static str)> {
         let why = || "it refused".to_owned();
         vec![
-            (Limit::Names("x has no symbols".to_owned()), "names"),
+            (
+                Limit::Names("x has no debug information: only symbols".to_owned()),
+                "names",
+            ),
+            (
+                Limit::Names("x: its separate debug file y was not found".to_owned()),
+                "names",
+            ),
+            (
+                Limit::Names("x is stripped but for the names".to_owned()),
+                "names",
+            ),
+            (
+                Limit::Names("x: its code and data have no names, because".to_owned()),
+                "names",
+            ),
             (Limit::NoSamples { why: why() }, "no-samples"),
             (Limit::FewSamples(0), "few-samples"),
             (Limit::FewSamples(7), "few-samples"),
@@ -201,10 +218,8 @@ mod tests {
     fn every_limit_has_its_topic_also_when_it_comes_from_a_file() {
         for (limit, topic) in all() {
             assert_eq!(limit.topic(), Some(topic), "{limit}");
-            if !matches!(limit, Limit::Names(_)) {
-                let read = Limit::Text(limit.to_string());
-                assert_eq!(read.topic(), Some(topic), "{limit}");
-            }
+            let read = Limit::Text(limit.to_string());
+            assert_eq!(read.topic(), Some(topic), "{limit}");
         }
         assert_eq!(Limit::Text("Something else.".to_owned()).topic(), None);
     }

@@ -147,11 +147,15 @@ impl Findings {
         Verdict { answer, reasons }
     }
 
-    /// Whether most samples of a program with threads were of code that is not decoded.
+    /// Whether most samples of a program with threads were of code that is not decoded. A file has
+    /// the limits as sentences; there it is known from the reasons of the saved verdict.
     pub fn is_of_other_code(&self) -> bool {
-        self.run.threads > 1 && self.limits.iter().any(|limit| {
-            matches!(limit, Limit::SamplesOf32BitPrograms(samples) if *samples > self.run.samples)
-        })
+        let saved = self.verdict.iter().flat_map(|verdict| &verdict.reasons);
+        self.run.threads > 1
+            && (saved.into_iter().any(|reason| *reason == Reason::OtherCode)
+                || self.limits.iter().any(|limit| {
+                    matches!(limit, Limit::SamplesOf32BitPrograms(samples) if *samples > self.run.samples)
+                }))
     }
 }
 
@@ -298,7 +302,13 @@ mod tests {
         let verdict = all.answer(1.0);
         assert_eq!(verdict.answer, Answer::Inconclusive);
         assert_eq!(verdict.reasons, [Reason::OtherCode]);
+        // Saved and read again.
+        all.verdict = Some(verdict.clone());
+        let json = serde_json::to_string(&all).expect("serializable");
+        let read: Findings = serde_json::from_str(&json).expect("just written");
+        assert_eq!(read.answer(5.0), verdict);
         // A short helper of a 64-bit program.
+        all.verdict = None;
         all.run.samples = 5000;
         assert_eq!(all.answer(1.0).answer, Answer::None);
     }

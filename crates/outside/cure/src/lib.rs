@@ -64,6 +64,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
         .split_first()
         .context("no program was given")?;
     let mut mover = Repairer::of_a_child(&sunder_repair::Options {
+        program: options.program.clone(),
         detail: options.detail,
         ..sunder_repair::Options::default()
     })?;

@@ -86,6 +86,7 @@ impl Building {
         self.time.add(process);
         self.findings.findings.extend(assembled.findings);
         for limit in process.names.limits().into_iter().map(Limit::Names) {
+            debug_assert_eq!(limit.topic(), Some("names"), "{limit}");
             if !self.findings.limits.contains(&limit) {
                 self.findings.limits.push(limit);
             }

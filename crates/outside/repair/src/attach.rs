@@ -16,7 +16,7 @@ mod module;
 mod own;
 mod plan;
 mod presence;
-mod refuse;
+pub mod refuse;
 mod remnant;
 
 use super::repairer::Repairer;

@@ -100,12 +100,7 @@ impl Options {
 /// If Sunder itself failed before the program could run.
 pub fn run(options: &Options) -> Result<Outcome> {
     let mut repairer = Repairer::of_a_child(options)?;
-    let name = options.program.first();
-    let unloadable = name.and_then(|name| program::cannot_be_loaded(name));
     let (mut findings, exit) = observe_with(&options.observation(), &mut repairer)?;
-    if let Some(why) = unloadable {
-        repairer.ran_natively(why);
-    }
     let lines = repairer.tell(&mut findings);
     Ok(Outcome {
         exit,
@@ -128,6 +123,8 @@ impl Repairer {
             Entry::of_a_child()?
         };
         let mut repairer = Self::new(entry, options.chaos)?;
+        let name = options.program.first();
+        repairer.unloadable = name.and_then(|name| program::cannot_be_loaded(name));
         repairer.dry_run = options.dry_run;
         repairer.detail = options.detail;
         if let Some(file) = &options.from {

@@ -7,6 +7,7 @@ mod moving;
 
 use crate::attach::entry::{Entry, Planned};
 use crate::attach::leave::Left;
+use crate::attach::refuse::has_glibc;
 use crate::attempt::{Attempt, is_on_its_way};
 use crate::before::Before;
 use crate::chaos::Chaos;
@@ -77,6 +78,9 @@ pub struct Repairer {
     /// Address ranges of ours in the program, mapped or about to be.
     taken: Vec<(u64, u64)>,
     hindrance: Option<String>,
+    /// Why no library of ours can be in the program that was started, as its file tells. A program
+    /// that it becomes by `exec` may be another.
+    pub unloadable: Option<&'static str>,
     /// The library was seen in place.
     began: bool,
     /// Threads of the program were stopped. `ptrace` reports the program's end too, so it must be
@@ -242,6 +246,7 @@ impl Repairer {
             refused: Vec::new(),
             taken: Vec::new(),
             hindrance: None,
+            unloadable: None,
             began: false,
         })
     }
@@ -312,6 +317,10 @@ impl Repairer {
         match std::mem::replace(&mut self.entry, Entry::Never) {
             Entry::Late(late) => {
                 let process = self.process;
+                if self.unloadable.is_some() && !has_glibc(process) {
+                    self.hindrance = self.ran_natively();
+                    return false;
+                }
                 let planned = late.take(process);
                 if let Err(error) = planned.and_then(|planned| self.put(process, planned)) {
                     if !request::has_ended(process) {
@@ -364,11 +373,10 @@ impl Repairer {
         &self.file.control().areas[number]
     }
 
-    /// Nothing of ours can be in the program, so nothing was moved.
-    pub fn ran_natively(&mut self, why: &str) {
-        if self.attempts.is_empty() && self.hindrance.is_none() {
-            self.hindrance = Some(format!("the program ran natively: {why}"));
-        }
+    /// That nothing of ours can be in the program, if its file tells so.
+    fn ran_natively(&self) -> Option<String> {
+        let why = self.unloadable?;
+        Some(format!("the program ran natively: {why}"))
     }
 
     /// What was repaired. `function` gives the name of code that was copied.
@@ -384,6 +392,9 @@ impl Repairer {
                 }
                 .into(),
             );
+        }
+        if self.attempts.is_empty() && self.hindrance.is_none() {
+            self.hindrance = self.ran_natively();
         }
         let mut repair = Repair {
             dry_run: self.dry_run,

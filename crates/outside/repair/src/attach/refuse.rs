@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, OnceLock};
-use sunder_access::ProcessId;
+use sunder_access::{Mapping, ProcessId};
 use sunder_hooking::{Calls, is_covered};
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::proc::{self, Fields, Folder};
@@ -46,7 +46,7 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
          its code can't be read; start it again"
     );
     ensure!(
-        mappings.iter().any(|m| m.execute && is_covered(&m.path)),
+        mappings.iter().any(is_glibc),
         "process {process} is statically linked, or uses another C library than glibc: its kernel \
          calls can't be led through hooks, so that nothing can be moved in it"
     );
@@ -71,6 +71,15 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
         bail!("nothing can be moved in process {process}: {why}");
     }
     Ok(())
+}
+
+/// Whether `process` has code of glibc; false too if it has ended.
+pub fn has_glibc(process: ProcessId) -> bool {
+    proc::mappings(process).is_ok_and(|mappings| mappings.iter().any(is_glibc))
+}
+
+fn is_glibc(mapping: &Mapping) -> bool {
+    mapping.execute && is_covered(&mapping.path)
 }
 
 /// How seccomp confines a thread: its mode and its number of filters.
