@@ -41,7 +41,7 @@ pub struct ReportOptions {
     /// that the name's ending says (.html, .sarif, .txt, else JSON); - is standard output
     #[arg(long, short, value_name = "FILE")]
     pub output: Vec<PathBuf>,
-    /// Also show true sharing and what lies below the threshold
+    /// Also show what lies below the threshold, and true sharing in full
     #[arg(long)]
     pub all: bool,
     /// Leave out what costs less than this share of the threads' time

@@ -4,6 +4,7 @@
 mod support;
 
 mod calls;
+mod ci;
 mod follow;
 mod import;
 mod interrupts;

@@ -3,4 +3,5 @@
 mod architecture;
 mod circles;
 mod documents;
+mod records;
 mod words;

@@ -17,9 +17,9 @@ pub const DEFAULT_THRESHOLD_PERCENT: f64 = 1.0;
 pub enum Standing {
     /// False sharing at or above the threshold: always shown.
     Significant,
-    /// False sharing that costs less than the threshold.
+    /// Sharing that costs less than the threshold.
     BelowThreshold,
-    /// No false sharing: the threads touch the same bytes.
+    /// What costs is no false sharing, or hardly any: the threads touch the same bytes.
     TrueSharing,
     /// False sharing on other machines or layouts only.
     Latent,
@@ -66,10 +66,10 @@ impl Finding {
     pub fn standing(&self, threshold_percent: f64) -> Standing {
         if self.latent {
             Standing::Latent
-        } else if self.sharing == Sharing::True {
-            Standing::TrueSharing
-        } else if self.false_cost_percent() >= threshold_percent {
+        } else if self.sharing != Sharing::True && self.false_cost_percent() >= threshold_percent {
             Standing::Significant
+        } else if self.sharing != Sharing::False && self.cost_percent >= threshold_percent {
+            Standing::TrueSharing
         } else {
             Standing::BelowThreshold
         }
@@ -161,11 +161,13 @@ mod tests {
         let mut f = finding("m", 10.0, 1.0, false);
         f.sharing = Sharing::Mixed;
         f.false_share = 0.05;
-        assert_eq!(f.standing(1.0), Standing::BelowThreshold);
+        assert_eq!(f.standing(1.0), Standing::TrueSharing);
+        assert_eq!(f.standing(11.0), Standing::BelowThreshold);
         f.false_share = 0.5;
         assert_eq!(f.standing(1.0), Standing::Significant);
         f.sharing = Sharing::True;
         assert_eq!(f.standing(1.0), Standing::TrueSharing);
+        assert_eq!(f.standing(11.0), Standing::BelowThreshold);
         f.latent = true;
         assert_eq!(f.standing(1.0), Standing::Latent);
     }

@@ -54,6 +54,7 @@ pub fn text(findings: &Findings, options: &TextOptions) -> String {
             finding::mention(&mut page, one, i == full);
         }
     }
+    truly(&mut page, findings, threshold, options);
     latent(&mut page, findings, counts, options);
     foot(&mut page, findings, threshold, counts, options);
     page.finish()
@@ -153,6 +154,35 @@ fn what_if(page: &mut Page, all: &Findings, options: &TextOptions) {
     }
 }
 
+/// The most truly shared objects that are shown without `--all`.
+const TRULY: usize = 3;
+
+/// Writes the costly findings of true sharing in a few lines each; with `--all` they are shown in
+/// full before.
+fn truly(page: &mut Page, all: &Findings, threshold: f64, options: &TextOptions) {
+    let costly = |f: &&Finding| f.standing(threshold) == Standing::TrueSharing;
+    let costly: Vec<_> = all.findings.iter().filter(costly).collect();
+    if costly.is_empty() || options.all {
+        return;
+    }
+    page.blank();
+    page.line(&[
+        (Paint::Bold, "Truly shared"),
+        (
+            Paint::Dim,
+            ": another layout does not help, less use of it does",
+        ),
+    ]);
+    for one in costly.iter().take(TRULY) {
+        finding::brief(page, one);
+    }
+    if let Some(more) = costly.len().checked_sub(TRULY).filter(|more| *more > 0) {
+        page.blank();
+        let more = crate::figures::counted(more, "more truly shared object");
+        page.line(&[(Paint::Dim, &format!("… {more} (--all)"))]);
+    }
+}
+
 fn latent(page: &mut Page, all: &Findings, counts: Counts, options: &TextOptions) {
     if counts.latent == 0 {
         return;
@@ -180,7 +210,8 @@ fn topics(all: &Findings, threshold: f64, options: &TextOptions) -> Vec<&'static
         }
     };
     for finding in &all.findings {
-        if options.all || finding.latent || finding.standing(threshold) == Standing::Significant {
+        let standing = finding.standing(threshold);
+        if options.all || standing != Standing::BelowThreshold {
             add(finding.topic());
             if !finding.latent {
                 add(if finding.gain_percent.is_some() {

@@ -8,8 +8,12 @@ use sunder_findings::{Finding, Findings, LatentOn, Sharing, Standing};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) significant: usize,
-    pub(crate) below: usize,
+    /// Truly shared, and costly.
     pub(crate) truly: usize,
+    /// Falsely shared at least in part, below the threshold.
+    pub(crate) below: usize,
+    /// Truly shared alone, below the threshold.
+    pub(crate) truly_below: usize,
     pub(crate) latent: usize,
 }
 
@@ -19,6 +23,9 @@ impl Counts {
         for finding in &all.findings {
             *match finding.standing(threshold) {
                 Standing::Significant => &mut counts.significant,
+                Standing::BelowThreshold if finding.sharing == Sharing::True => {
+                    &mut counts.truly_below
+                }
                 Standing::BelowThreshold => &mut counts.below,
                 Standing::TrueSharing => &mut counts.truly,
                 Standing::Latent => &mut counts.latent,
@@ -40,10 +47,20 @@ pub(crate) fn answer(all: &Findings, threshold: f64) -> String {
                 reasons.join("; ")
             );
         }
-        return format!(
-            "No false sharing found that costs {} or more.",
+        let none = format!(
+            "No false sharing found that costs {} or more",
             percent(threshold)
         );
+        let truly = |f: &&Finding| f.standing(threshold) == Standing::TrueSharing;
+        return match all.findings.iter().find(truly) {
+            None => format!("{none}."),
+            Some(first) => format!(
+                "{none}. But threads share {} truly: it costs {}{}.",
+                clean(&first.subject()),
+                of_threads(first.cost_percent, first),
+                as_sampled(all)
+            ),
+        };
     };
     let many = significant.count() + 1;
     let name = clean(&first.subject());
@@ -55,20 +72,25 @@ pub(crate) fn answer(all: &Findings, threshold: f64) -> String {
             format!("{many} objects are falsely shared; the first is {name}: {fix}, as measured.")
         };
     }
-    // Samples do not show all: the wait for a line may show elsewhere.
-    let sampled = match all.run.observer.as_str() {
-        "trace" => "",
-        _ => ", as far as samples show",
-    };
-    let cost = format!(
-        "{} of the time of {}{sampled}",
-        percent(first.false_cost_percent()),
-        counted(threads_of(first), "thread")
-    );
+    let cost = of_threads(first.false_cost_percent(), first) + as_sampled(all);
     if many == 1 {
         format!("False sharing in {name}: it costs {cost}.")
     } else {
         format!("{many} objects are falsely shared; the first, {name}, costs {cost}.")
+    }
+}
+
+/// `12 % of the time of 2 threads`, those of the finding.
+fn of_threads(cost: f64, finding: &Finding) -> String {
+    let threads = counted(threads_of(finding), "thread");
+    format!("{} of the time of {threads}", percent(cost))
+}
+
+/// Samples do not show all: the wait for a line may show elsewhere.
+fn as_sampled(all: &Findings) -> &'static str {
+    match all.run.observer.as_str() {
+        "trace" => "",
+        _ => ", as far as samples show",
     }
 }
 
@@ -152,18 +174,15 @@ pub(crate) fn on_smaller_lines(finding: &Finding) -> Option<String> {
     Some(format!("On lines of {} bytes {left}.", smaller.line_size))
 }
 
-/// The findings that are not shown, if any: `1 truly shared object, 2 below 1 %`.
+/// The findings that are not shown, if any, as in `1 truly shared object below 1 %`.
 pub(crate) fn hidden(counts: Counts, threshold: f64) -> Option<String> {
     let mut parts = Vec::new();
-    if counts.truly > 0 {
-        parts.push(counted(counts.truly, "truly shared object"));
+    if counts.truly_below > 0 {
+        parts.push(counted(counts.truly_below, "truly shared object"));
     }
     if counts.below > 0 {
-        parts.push(format!(
-            "{} below {}",
-            counted(counts.below, "falsely shared object"),
-            percent(threshold)
-        ));
+        parts.push(counted(counts.below, "falsely shared object"));
     }
-    (!parts.is_empty()).then(|| parts.join(" and "))
+    let below = percent(threshold);
+    (!parts.is_empty()).then(|| format!("{} below {below}", parts.join(" and ")))
 }

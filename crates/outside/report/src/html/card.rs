@@ -128,7 +128,7 @@ impl Card {
             facets,
             class: class(finding),
             kind: describe::kind(finding),
-            minor: matches!(standing, Standing::BelowThreshold | Standing::TrueSharing),
+            minor: standing == Standing::BelowThreshold,
             latent: finding.latent,
             subject: clean(&finding.subject()),
             place: Place::of(finding.place().as_ref()),

@@ -53,12 +53,14 @@ pub(crate) fn hostile() -> Findings {
 }
 
 pub(crate) fn everything() -> Findings {
+    let mut minor = examples::true_sharing();
+    minor.cost_percent = 0.5;
     let mut all = advised(vec![
         examples::linear_regression(),
         examples::global_array(),
         examples::heap_pair(),
         examples::mixed(),
-        examples::true_sharing(),
+        minor,
         examples::one_writer(),
         examples::latent(),
         examples::no_debug_info(),
@@ -113,7 +115,7 @@ fn every_finding_has_its_parts() {
         "aligned_alloc(64, 256)",
         "A second limit.",
         "AMD EPYC 9B14",
-        "Also show 1 truly shared object",
+        "Also show 1 truly shared object below 1 %",
         "sunder diff before.json after.json",
     ]
     .map(|p| p.replace("&gt;", ">"))
@@ -176,7 +178,9 @@ fn lock_calls_are_listed_apart_from_sampled_code() {
 
 #[test]
 fn limits_show_code_and_a_folded_overview_has_no_head() {
-    let mut all = advised(vec![examples::true_sharing()]);
+    let mut minor = examples::true_sharing();
+    minor.cost_percent = 0.5;
+    let mut all = advised(vec![minor]);
     all.limits = vec![Limit::Text("Build with `-g` for more.".into())];
     let page = html(&all);
     assert!(page.contains("Build with <code>-g</code> for more."));

@@ -302,13 +302,53 @@ fn in_ascii_every_line_has_the_same_width_and_no_other_sign() {
 }
 
 #[test]
+fn costly_true_sharing_is_shown_and_said_not_to_be_false() {
+    let mut truly = examples::true_sharing();
+    truly.cost_percent = 60.0;
+    let all = advised(vec![truly.clone()]);
+    let shown = text(&all, &with(100));
+    let answer = "No false sharing found that costs 1 % or more. But threads share total (std::atomic<long>) \
+                  truly: it costs 60 % of the time of 2 threads, as far as samples show.";
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.starts_with(answer), "{shown}");
+    assert!(
+        shown.contains("\nTruly shared: another layout does not help"),
+        "{shown}"
+    );
+    assert!(shown.contains("true sharing: total"), "{shown}");
+    assert!(
+        shown.contains("`sunder explain` knows more of: true-sharing, cost."),
+        "{shown}"
+    );
+    // After what is falsely shared, which is the answer then.
+    let both = text(
+        &advised(vec![truly.clone(), examples::global_array()]),
+        &with(100),
+    );
+    assert!(both.starts_with("False sharing in "), "{both}");
+    let (falsely, at) = (both.find("#2 false sharing"), both.find("#1 true sharing"));
+    assert!(falsely.is_some() && falsely < at, "{both}");
+    // Not all of many.
+    let many = text(&advised(vec![truly; 5]), &with(100));
+    assert_eq!(many.matches("true sharing: ").count(), 3, "{many}");
+    assert!(
+        many.contains("… 2 more truly shared objects (--all)"),
+        "{many}"
+    );
+}
+
+#[test]
 fn insignificant_findings_are_counted_and_shown_on_demand() {
     let mut small = examples::one_writer();
     small.cost_percent = 0.3;
-    let all = advised(vec![examples::true_sharing(), small]);
+    let mut truly = examples::true_sharing();
+    truly.cost_percent = 0.9;
+    let all = advised(vec![truly, small]);
     let usual = text(&all, &with(100));
     assert!(usual.starts_with("No false sharing found that costs 1 % or more."));
-    assert!(usual.contains("1 truly shared object and 1 falsely shared object below 1 %"));
+    assert!(
+        usual.contains("Not shown: 1 truly shared object and 1 falsely shared object below 1 %")
+    );
     assert!(!usual.contains("config.ticks"), "{usual}");
     let more = text(
         &all,
