@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use support::{limited, plain_sunder};
 
 /// A program, its arguments after the scale, and its status as a shell shows it.
-const CASES: [(&str, &[&str], i32); 25] = [
+const CASES: [(&str, &[&str], i32); 26] = [
     ("mutexes.c", &[], 0),
     ("conditions.c", &[], 0),
     ("barriers.c", &[], 0),
@@ -19,6 +19,7 @@ const CASES: [(&str, &[&str], i32); 25] = [
     ("signals.c", &[], 0),
     ("children.c", &[], 9),
     ("memory.c", &[], 0),
+    ("strings.c", &[], 0),
     ("streams.c", &[], 0),
     ("litmus.c", &[], 0),
     ("crowds.c", &[], 0),

@@ -265,7 +265,7 @@ impl<'a> Moved<'a> {
         let here = block.resume.iter().find(|r| u64::from(r.offset) == ip - at);
         let here = here.expect("a thread is at an instruction");
         machine.ip = here.original.0;
-        machine.general[4] += if here.pushed { 8 } else { 0 };
+        here.restore(&mut machine.general);
     }
 
     /// The address at which the thread goes on.
@@ -299,6 +299,7 @@ impl<'a> Moved<'a> {
             callers: &callers,
             callees: &callees,
             registers,
+            downwards: false,
             moved: &self.moved,
             seen: &self.seen,
             met: &self.met,

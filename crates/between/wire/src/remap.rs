@@ -12,7 +12,7 @@ pub use sunder_x86::copies::CONDITIONS;
 /// The first eight bytes of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDMOVE");
 /// The version of the layout.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// The value that comes with the signal by which the tool asks a thread to look at
 /// [`Area::wanted`].
 pub const TOOL_SIGNAL: u64 = 0x5355_4e44_4245_4c4c;
@@ -140,6 +140,27 @@ pub struct Resume {
     pub pushed: AtomicU32,
     /// Address of the original instruction.
     pub original: AtomicU64,
+    /// What the copy has added to rdi, as a signed number.
+    pub destination: AtomicU32,
+    /// What the copy has added to rsi, as a signed number.
+    pub source: AtomicU32,
+    /// What the copy has taken off rcx, as a signed number.
+    pub count: AtomicU32,
+    /// Always zero.
+    pub reserved: AtomicU32,
+}
+
+impl Resume {
+    /// Makes the general registers of a thread that is stopped here, by their numbers in machine
+    /// code, those of the original instruction.
+    pub fn restore(&self, general: &mut [u64; 16]) {
+        let [_, rcx, _, _, rsp, _, rsi, rdi, ..] = general;
+        let signed = |word: &AtomicU32| word.load(Relaxed) as i32 as i64 as u64;
+        *rdi = rdi.wrapping_sub(signed(&self.destination));
+        *rsi = rsi.wrapping_sub(signed(&self.source));
+        *rcx = rcx.wrapping_add(signed(&self.count));
+        *rsp = rsp.wrapping_add(self.pushed.load(Relaxed).into());
+    }
 }
 
 /// A range of pages that is moved.
@@ -199,8 +220,8 @@ pub struct Request {
     pub thread: AtomicU32,
     /// The index of the area.
     pub area: AtomicU32,
-    /// Always zero.
-    pub reserved: AtomicU32,
+    /// Whether string instructions of the thread go downwards.
+    pub downwards: AtomicU32,
     /// Address of the original instruction.
     pub ip: AtomicU64,
     /// The address that the instruction could not access.
@@ -396,7 +417,7 @@ mod tests {
             state: AtomicU32::new(0),
             thread: AtomicU32::new(0),
             area: AtomicU32::new(0),
-            reserved: AtomicU32::new(0),
+            downwards: AtomicU32::new(0),
             ip: AtomicU64::new(0),
             address: AtomicU64::new(0),
             general: [const { AtomicU64::new(0) }; 16],
@@ -443,6 +464,30 @@ mod tests {
         assert!(request.waits(second));
         assert!(request.answer(second, 8));
         assert_eq!(request.take_answer(second), Some(8));
+    }
+
+    /// Around a string instruction, and behind the push of a call.
+    #[test]
+    fn what_a_copy_has_done_to_registers_is_undone() {
+        let place = Resume {
+            offset: AtomicU32::new(0),
+            pushed: AtomicU32::new(8),
+            original: AtomicU64::new(0),
+            destination: AtomicU32::new((-0x100i32) as u32),
+            source: AtomicU32::new(0x20),
+            count: AtomicU32::new(3),
+            reserved: AtomicU32::new(0),
+        };
+        let mut general: [u64; 16] = core::array::from_fn(|n| 0x1000 * n as u64);
+        place.restore(&mut general);
+        let wanted = |n: usize| match n {
+            1 => 0x1003,
+            4 => 0x4008,
+            6 => 0x5fe0,
+            7 => 0x7100,
+            _ => 0x1000 * n as u64,
+        };
+        assert_eq!(general, core::array::from_fn(wanted));
     }
 
     #[test]

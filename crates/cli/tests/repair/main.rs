@@ -13,4 +13,5 @@ mod layouts;
 mod libraries;
 mod own_calls;
 mod shown;
+mod strings;
 mod transparent;

@@ -20,8 +20,16 @@ pub enum Answer {
     None,
 }
 
-/// Asks about the instruction at `ip`, which faulted at `address`.
-pub fn ask(control: &Control, area: u32, ip: u64, address: u64, general: &General) -> Answer {
+/// Asks about the instruction at `ip`, which faulted at `address`. `downwards` says where the
+/// thread's string instructions go.
+pub fn ask(
+    control: &Control,
+    area: u32,
+    ip: u64,
+    address: u64,
+    general: &General,
+    downwards: bool,
+) -> Answer {
     let start = system::now();
     let Some(request) = take(control, start) else {
         return Answer::None;
@@ -30,6 +38,7 @@ pub fn ask(control: &Control, area: u32, ip: u64, address: u64, general: &Genera
     request.area.store(area, Relaxed);
     request.ip.store(ip, Relaxed);
     request.address.store(address, Relaxed);
+    request.downwards.store(u32::from(downwards), Relaxed);
     for (to, &value) in request.general.iter().zip(general) {
         to.store(value, Relaxed);
     }

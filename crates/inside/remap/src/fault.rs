@@ -5,7 +5,7 @@
 
 use crate::ask::{Answer, ask};
 use crate::lookup::{self, Original, show_original};
-use crate::registers::{general, set_ip, stack_pointer};
+use crate::registers::{general, goes_downwards, set_ip, stack_pointer};
 use crate::shared::{self, control};
 use crate::{area, cancel, contexts, interrupted, peek, program};
 use core::ffi::{c_int, c_void};
@@ -184,12 +184,14 @@ fn redirect_in(
         area::roll_back(area, BY_SIGNALS);
         return true;
     }
-    if let Some(target) = lookup::find(control, number, here, &general, copied) {
+    // Copies that are known are for string instructions that go upwards, as all of a compiler do.
+    let downwards = goes_downwards(state);
+    if !downwards && let Some(target) = lookup::find(control, number, here, &general, copied) {
         set_ip(state, target);
         return true;
     }
     area.asked.fetch_add(1, Relaxed);
-    match ask(control, number, here, address, &general) {
+    match ask(control, number, here, address, &general, downwards) {
         // The area may have been moved back meanwhile; the copy then faults and gets here again.
         Answer::Go(target) => set_ip(state, target),
         Answer::No => {

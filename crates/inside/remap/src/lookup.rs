@@ -1,24 +1,26 @@
 //! Which copy stands for an instruction, and which instruction a copy stands for.
 //! Contexts: signal.
 
-use crate::registers::{General, ip, set_ip, set_stack_pointer, stack_pointer};
+use crate::registers::{General, general, ip, set_general, set_ip};
 use crate::shared::areas;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use sunder_wire::remap::{Area, CACHE, CONDITIONS, Condition, Control, ENTRIES, STACK, bucket};
+use sunder_wire::remap::{
+    Area, CACHE, CONDITIONS, Condition, Control, ENTRIES, Resume, STACK, bucket,
+};
 
 /// Where a thread is in the original code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Original {
     /// The instruction.
     pub ip: u64,
     /// Whether the thread is in a copy of it.
     pub copied: bool,
-    /// Bytes by which its stack pointer has to go up: the copy has pushed what the original has not.
-    pushed: u64,
+    /// What the copy has done to the registers that the original has not.
+    place: Option<&'static Resume>,
 }
 
 /// The original of an instruction in the area's code; `None` if `ip` is not in the code.
-fn original_in(area: &Area, ip: u64) -> Option<Original> {
+fn original_in(area: &'static Area, ip: u64) -> Option<Original> {
     let offset = ip.wrapping_sub(area.code.load(Relaxed));
     if offset >= CACHE {
         return None;
@@ -32,7 +34,7 @@ fn original_in(area: &Area, ip: u64) -> Option<Original> {
         // If no instruction begins at this address, no thread can be there.
         ip: found.map_or(ip, |r| r.original.load(Relaxed)),
         copied: true,
-        pushed: found.map_or(0, |r| r.pushed.load(Relaxed).into()),
+        place: found,
     })
 }
 
@@ -43,19 +45,21 @@ fn original(ip: u64) -> Original {
         .unwrap_or(Original {
             ip,
             copied: false,
-            pushed: 0,
+            place: None,
         })
 }
 
-/// If the thread is in a copy, moves it to the original, where it also continues. But for the stack
-/// pointer, the registers are the same in both.
+/// If the thread is in a copy, moves it to the original, where it also continues, with the registers
+/// that it would have there.
 pub fn show_original(state: &mut libc::ucontext_t) -> Original {
     let original = original(ip(state));
     if original.copied {
         set_ip(state, original.ip);
     }
-    if original.pushed > 0 {
-        set_stack_pointer(state, stack_pointer(state).wrapping_add(original.pushed));
+    if let Some(place) = original.place {
+        let mut registers = general(state);
+        place.restore(&mut registers);
+        set_general(state, &registers);
     }
     original
 }

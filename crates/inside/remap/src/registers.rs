@@ -49,15 +49,24 @@ pub fn general(state: &libc::ucontext_t) -> General {
     })
 }
 
+/// Sets the general registers.
+pub fn set_general(state: &mut libc::ucontext_t, general: &General) {
+    for (&index, &value) in INDICES.iter().zip(general) {
+        if let Some(register) = state.uc_mcontext.gregs.get_mut(index as usize) {
+            *register = value as i64;
+        }
+    }
+}
+
+/// Whether the thread's string instructions go downwards.
+pub fn goes_downwards(state: &libc::ucontext_t) -> bool {
+    const DIRECTION: i64 = 0x400;
+    let flags = state.uc_mcontext.gregs.get(libc::REG_EFL as usize);
+    flags.is_some_and(|flags| flags & DIRECTION != 0)
+}
+
 /// The stack pointer.
 pub fn stack_pointer(state: &libc::ucontext_t) -> u64 {
     let [_, _, _, _, pointer, ..] = general(state);
     pointer
-}
-
-/// Sets the stack pointer.
-pub fn set_stack_pointer(state: &mut libc::ucontext_t, to: u64) {
-    if let Some(pointer) = state.uc_mcontext.gregs.get_mut(libc::REG_RSP as usize) {
-        *pointer = to as i64;
-    }
 }

@@ -185,7 +185,7 @@ impl Alternative {
 }
 
 impl Bound {
-    fn of(register: Register, low: u64, high: u64, state: &State) -> Self {
+    pub(crate) fn of(register: Register, low: u64, high: u64, state: &State) -> Self {
         let known = state[register.index()];
         Self {
             register,

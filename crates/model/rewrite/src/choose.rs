@@ -13,6 +13,7 @@ use crate::plan::{Planned, Planner, Version, seen_now};
 use crate::pointers::{Context, Targets};
 use crate::request::{Code, Frame, Refusal, Relocation, Request, Seen};
 use crate::slots::Slots;
+use crate::strings::{StringOperation, parts};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
@@ -133,6 +134,10 @@ impl Planned {
 fn can_be_moved(request: &Request<'_>, graph: &Graph, at: usize) -> Result<Seen, Refusal> {
     let ip = request.frame.ip;
     let instruction = &graph.nodes[at].instruction;
+    if let Some(operation) = StringOperation::of(instruction) {
+        parts(request, &operation)?;
+        return Ok(operation.seen(request));
+    }
     let mut manual = Manual::new();
     let operand = Operand::of(instruction, &mut manual).ok_or(Refusal::Operand(ip))?;
     let state = at_fault(request);
@@ -160,9 +165,21 @@ fn alone(
 ) -> Result<(BTreeSet<usize>, Planned), Refusal> {
     let ip = request.frame.ip;
     let mut manual = Manual::new();
+    let unknown = UNKNOWN;
+    if let Some(operation) = StringOperation::of(&graph.nodes[at].instruction) {
+        let fast = Version {
+            strings: BTreeMap::from([(at, parts(request, &operation)?)]),
+            facts: Facts::from([(at, unknown)]),
+            ..Version::default()
+        };
+        let planned = Planned {
+            fast,
+            ..Planned::default()
+        };
+        return Ok((vec![at].into_iter().collect(), planned));
+    }
     let operand = Operand::of(&graph.nodes[at].instruction, &mut manual);
     let operand = operand.ok_or(Refusal::Operand(ip))?;
-    let unknown = UNKNOWN;
     let seen = seen_now(request, &operand);
     let (plan, _) = plan(
         request.moved,

@@ -6,6 +6,7 @@ mod checks;
 mod emitter;
 mod entries;
 mod guards;
+mod strings;
 mod through;
 
 use crate::bounds::{Alternative, Bound, Plan};
@@ -14,7 +15,7 @@ use crate::flow::can_be_copied;
 use crate::kernel::is_kernel_call;
 use crate::layout::order;
 use crate::plan::CopyKind;
-use crate::request::{Block, Condition, Entry, Refusal, Request, Resume};
+use crate::request::{Block, Condition, Entry, Refusal, Request, Resume, Shift};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -46,15 +47,20 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
     };
     let entry = offset_of(Target::Node(CopyKind::Fast, chosen.at)).ok_or(Refusal::Encode(ip))?;
     let mut entries = Vec::new();
-    for (&n, plan) in &chosen.fast.plans {
+    let operands = chosen.fast.plans.iter().map(|(&n, plan)| {
+        let guards: Vec<Vec<Bound>> = match plan {
+            Plan::Direct(_) => vec![Vec::new()],
+            Plan::Guarded(all) => all.iter().flat_map(Alternative::each).collect(),
+        };
+        (n, guards)
+    });
+    let strings = chosen.fast.strings.iter();
+    let strings = strings.map(|(&n, plan)| (n, plan.entries()));
+    for (n, guards) in operands.chain(strings) {
         let offset = offset_of(Target::Node(CopyKind::Fast, n)).ok_or(Refusal::Encode(ip))?;
         let original = CodeAddress(chosen.graph.nodes[n].instruction.ip());
         let Some(facts) = demanded(request, chosen, n) else {
             continue;
-        };
-        let guards: Vec<Vec<Bound>> = match plan {
-            Plan::Direct(_) => vec![Vec::new()],
-            Plan::Guarded(all) => all.iter().flat_map(Alternative::each).collect(),
         };
         for bounds in guards {
             let mut conditions = facts.clone();
@@ -73,6 +79,7 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
             offset,
             original: CodeAddress(item.resume),
             pushed: item.pushed,
+            shift: item.shift,
         })
         .collect();
     let instance = chosen.graph.nodes[chosen.at].instance;
@@ -83,6 +90,8 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
         .collect();
     let count =
         |wanted: fn(&Plan) -> bool| chosen.fast.plans.values().filter(|p| wanted(p)).count();
+    let shifted = chosen.fast.strings.values();
+    let shifted = shifted.filter(|plan| plan.is_direct()).count();
     Ok(Block {
         bytes,
         entry,
@@ -90,8 +99,9 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
         resume,
         seen: chosen.seen,
         instructions: chosen.body.len() as u32,
-        direct: count(|p| matches!(p, Plan::Direct(_))) as u32,
-        guarded: count(|p| matches!(p, Plan::Guarded(_))) as u32,
+        direct: (count(|p| matches!(p, Plan::Direct(_))) + shifted) as u32,
+        guarded: (count(|p| matches!(p, Plan::Guarded(_))) + chosen.fast.strings.len() - shifted)
+            as u32,
         checked: chosen.checks.len() as u32,
         is_loop: chosen.is_loop,
         covers: (
@@ -136,6 +146,7 @@ impl Emitter<'_> {
             {
                 self.other_alternatives(way, n, all);
             }
+            self.other_shifts(way, n);
             self.cases(way, n);
             if way == CopyKind::Slow {
                 self.back(n);
@@ -178,6 +189,9 @@ impl Emitter<'_> {
             FlowControl::IndirectBranch if self.continues_in_copy(way, n) => {
                 self.first_target(way, n, next)
             }
+            FlowControl::Next if self.plans(way).strings.contains_key(&n) => {
+                self.string(way, n, next);
+            }
             FlowControl::Next | FlowControl::IndirectBranch => {
                 self.switch(way, n);
                 let displaced = match self.plans(way).plans.get(&n) {
@@ -214,6 +228,7 @@ impl Emitter<'_> {
                     target: Some(target),
                     resume: ip,
                     pushed: false,
+                    shift: Shift::default(),
                 });
                 self.go_on(way, instance, instruction.next_ip(), next);
             }

@@ -25,6 +25,8 @@
 //!   compares the pointer with the functions that it was seen to lead to ([`calls`]).
 //! - Variables of a frame whose address no other code has are followed like registers
 //!   ([`slots`]).
+//! - String instructions are executed with the distance added to their address registers
+//!   ([`strings`]).
 //! - An instruction without a usable loop is copied alone.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -53,6 +55,7 @@ mod returns;
 pub mod sites;
 mod slots;
 mod speculate;
+mod strings;
 mod table;
 mod values;
 mod varies;
@@ -64,7 +67,7 @@ pub use ordering::{Function, closed_points, ordering_pages};
 pub use registers::{Register, Registers};
 pub use request::{
     Block, Code, Condition, Entry, Frame, Memory, Met, MovedPage, Refusal, Request, Resume, Rule,
-    Seen,
+    Seen, Shift,
 };
 
 /// Makes a copy of the code around the instruction that faulted.

@@ -11,6 +11,7 @@ use crate::request::{Code, Request, Seen};
 use crate::returns::{UncheckedReturns, unchecked_returns};
 use crate::slots::Slots;
 use crate::speculate::{checks, foresee};
+use crate::strings::{self, StringOperation, StringPlan, may_go_downwards};
 use crate::table::parts;
 use crate::values::Values;
 use crate::varies::varies_in_loop;
@@ -26,6 +27,7 @@ const MOST_COPIED: usize = 1200;
 #[derive(Debug, Default)]
 pub(crate) struct Version {
     pub plans: BTreeMap<usize, Plan>,
+    pub strings: BTreeMap<usize, StringPlan>,
     pub facts: Facts,
     /// The facts that a thread must satisfy to enter at an instruction.
     pub needed: BTreeMap<usize, u32>,
@@ -70,6 +72,8 @@ pub(crate) struct Planner<'a> {
 struct Work<'a> {
     body: &'a BTreeSet<usize>,
     operands: &'a BTreeMap<usize, Operand>,
+    /// Its string instructions, if they surely go upwards.
+    strings: &'a BTreeMap<usize, StringOperation>,
     /// Faults in it so far, and those to be expected.
     seen: &'a [Seen],
     /// Distances of the ranges among which its pointers change.
@@ -80,11 +84,29 @@ impl Work<'_> {
     /// Operands on the page for which another displacement is not enough.
     fn guarded(&self, graph: &Graph, version: &Version) -> BTreeSet<usize> {
         let operands = self.operands.keys().filter(|n| {
-            let ip = graph.nodes[**n].instruction.ip();
-            self.seen.iter().any(|s| s.ip.0 == ip)
-                && !matches!(version.plans.get(n), Some(Plan::Direct(_)))
+            !matches!(version.plans.get(n), Some(Plan::Direct(_)))
+                && self.seen_at(graph, **n).next().is_some()
         });
-        operands.copied().collect()
+        let strings = self.strings.keys().filter(|n| {
+            !version.strings.get(n).is_some_and(StringPlan::is_direct)
+                && self.seen_at(graph, **n).next().is_some()
+        });
+        operands.chain(strings).copied().collect()
+    }
+
+    /// The faults of the instruction `n`.
+    fn seen_at(&self, graph: &Graph, n: usize) -> impl Iterator<Item = Seen> {
+        let ip = graph.nodes[n].instruction.ip();
+        self.seen.iter().filter(move |s| s.ip.0 == ip).copied()
+    }
+
+    /// The memory of `n` of which checks should tell where it is.
+    fn checked(&self, planner: &Planner<'_>, n: usize) -> Option<Operand> {
+        let of_string = || {
+            let seen: Vec<Seen> = self.seen_at(planner.graph, n).collect();
+            self.strings.get(&n)?.checked(planner.request.moved, &seen)
+        };
+        self.operands.get(&n).copied().or_else(of_string)
     }
 }
 
@@ -120,7 +142,10 @@ impl Planner<'_> {
                 let planned = self.plan(&body);
                 (body, planned)
             })
-            .find(|(_, planned)| planned.fast.plans.contains_key(&self.at))
+            .find(|(_, planned)| {
+                planned.fast.plans.contains_key(&self.at)
+                    || planned.fast.strings.contains_key(&self.at)
+            })
     }
 
     fn plan(&self, body: &BTreeSet<usize>) -> Planned {
@@ -132,9 +157,18 @@ impl Planner<'_> {
                 Some((n, operand))
             })
             .collect();
+        let mut strings: BTreeMap<usize, StringOperation> = body
+            .iter()
+            .filter_map(|&n| Some((n, StringOperation::of(&self.graph.nodes[n].instruction)?)))
+            .collect();
+        if self.request.downwards || may_go_downwards(self.graph) {
+            strings.clear();
+        }
         let mut seen = self.request.seen.to_vec();
         if let Some(operand) = operands.get(&self.at) {
             seen.insert(0, seen_now(self.request, operand));
+        } else if let Some(operation) = strings.get(&self.at) {
+            seen.insert(0, operation.seen(self.request));
         }
         let met = seen.iter().flat_map(|seen| {
             let is_it = |n: &usize| self.graph.nodes[*n].instruction.ip() == seen.ip.0;
@@ -151,6 +185,7 @@ impl Planner<'_> {
         let work = Work {
             body,
             operands: &operands,
+            strings: &strings,
             seen: &seen,
             wandering: &wandering,
         };
@@ -205,7 +240,7 @@ impl Planner<'_> {
     ) -> Option<Planned> {
         let wanted = open
             .iter()
-            .filter_map(|n| Some((*n, *work.operands.get(n)?)));
+            .filter_map(|n| Some((*n, work.checked(self, *n)?)));
         let checks = checks(
             self.request,
             self.graph,
@@ -349,6 +384,18 @@ impl Planner<'_> {
                 None => {}
             }
         }
+        let mut strings = BTreeMap::new();
+        for (&n, operation) in work.strings {
+            let Some(state) = facts.get(&n) else { continue };
+            let seen: Vec<Seen> = work.seen_at(self.graph, n).collect();
+            let (plan, registers) =
+                strings::plan(self.request.moved, operation, state, &seen, n == self.at);
+            let Some(plan) = plan else { continue };
+            if plan.is_direct() || !self.live_flags.contains(&n) {
+                strings.insert(n, plan);
+                *used.entry(n).or_insert(0) |= registers;
+            }
+        }
         let mut switches = BTreeMap::new();
         for &jump in self.graph.tables.keys().filter(|n| body.contains(n)) {
             if let Some((sum, base, switch)) = self.switch(body, &facts, jump) {
@@ -366,7 +413,7 @@ impl Planner<'_> {
         }
         let mut demanded = needed(self.graph, body, &more, checks, Some(&facts));
         let fits = |&n: &usize| self.conditions(n, &facts, &demanded) <= CONDITIONS;
-        if !found.returns.is_empty() && !plans.keys().all(fits) {
+        if !found.returns.is_empty() && !plans.keys().chain(strings.keys()).all(fits) {
             found = UncheckedReturns::default();
             demanded = needed(self.graph, body, &used, checks, Some(&facts));
         }
@@ -377,6 +424,7 @@ impl Planner<'_> {
             rare: plans.keys().copied().filter(is_late).collect(),
             unchecked_returns: found.returns,
             plans,
+            strings,
             facts,
             switches,
         }
@@ -444,5 +492,6 @@ pub(crate) fn seen_now(request: &Request<'_>, operand: &Operand) -> Seen {
         ip: request.frame.ip,
         base: get(operand.base),
         index: get(operand.index),
+        count: 0,
     }
 }

@@ -122,6 +122,9 @@ pub struct Seen {
     pub base: u64,
     /// The value of its index register; 0 without one.
     pub index: u64,
+    /// Of a string instruction, whose `base` is rdi and whose `index` is rsi: how many elements it
+    /// was to use. 0 of other instructions.
+    pub count: u64,
 }
 
 /// A call that was found on the stack of a thread.
@@ -157,6 +160,8 @@ pub struct Request<'a> {
     pub callees: &'a [Code<'a>],
     /// The thread's registers at the fault.
     pub registers: Registers,
+    /// Whether string instructions of the thread go downwards: its direction flag is set.
+    pub downwards: bool,
     /// The page and the new places of its bytes.
     pub moved: &'a MovedPage,
     /// Earlier faults of the same thread.
@@ -201,6 +206,31 @@ pub struct Resume {
     /// Whether the copy has pushed a return address that the original instruction has not pushed
     /// yet: the thread's stack pointer has to go up by 8 bytes.
     pub pushed: bool,
+    /// What the copy has done to registers of a string instruction.
+    pub shift: Shift,
+}
+
+/// How registers in a copy differ from the original's, around a string instruction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shift {
+    /// What was added to rdi.
+    pub destination: i32,
+    /// What was added to rsi.
+    pub source: i32,
+    /// What was taken off rcx.
+    pub count: i32,
+}
+
+impl Resume {
+    /// Makes the general registers of a thread that is stopped here those of the original.
+    pub fn restore(&self, general: &mut [u64; 16]) {
+        let [_, rcx, _, _, rsp, _, rsi, rdi, ..] = general;
+        let back = |value: &mut u64, by: i32| *value = value.wrapping_sub(by as i64 as u64);
+        back(rdi, self.shift.destination);
+        back(rsi, self.shift.source);
+        *rcx = rcx.wrapping_add(self.shift.count as i64 as u64);
+        *rsp = rsp.wrapping_add(if self.pushed { 8 } else { 0 });
+    }
 }
 
 /// A copy of code.

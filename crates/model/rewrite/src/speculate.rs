@@ -8,6 +8,7 @@ use crate::flow::Graph;
 use crate::operand::Operand;
 use crate::registers::Register;
 use crate::request::{Relocation, Request, Rule, Seen};
+use crate::strings::{StringOperation, foreseen};
 use crate::values::Values;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -61,7 +62,18 @@ pub(crate) fn foresee(
                 ip: CodeAddress(node.instruction.ip()),
                 base,
                 index,
+                count: 0,
             });
+        }
+        if n != at
+            && let Some(operation) = StringOperation::of(&node.instruction)
+        {
+            seen.extend(foreseen(
+                request.moved,
+                &operation,
+                &node.instruction,
+                &state,
+            ));
         }
         let mut after = node.effects.apply(&state);
         if let Some((register, value)) = loaded(request, &node.instruction, &state)

@@ -211,6 +211,7 @@ impl Shared {
             ip: CodeAddress(request.ip.load(Ordering::Relaxed)),
         };
         let address = request.address.load(Ordering::Relaxed);
+        let downwards = request.downwards.load(Ordering::Relaxed) != 0;
         if !request.was_read(asked) {
             return None;
         }
@@ -225,11 +226,11 @@ impl Shared {
         // the loops around each would keep the thread waiting for longer than copying the single
         // instructions does.
         let few = area.asks(thread, registers.ip.0) <= area.patience(thread, address);
-        let alone = few.then(|| area.block(code, thread, registers, true));
+        let alone = few.then(|| area.block(code, thread, (registers, downwards), true));
         if let Some(Ok(block)) = alone {
             return self.publish(number, area, &block, true);
         }
-        match area.block(code, thread, registers, false) {
+        match area.block(code, thread, (registers, downwards), false) {
             Ok(block) => self.publish(number, area, &block, false),
             Err(why) => {
                 area.refusal = Some(why);
@@ -265,6 +266,14 @@ impl Shared {
             let pushed = if resume.pushed { 8 } else { 0 };
             place.pushed.store(pushed, Ordering::Relaxed);
             place.original.store(resume.original.0, Ordering::Relaxed);
+            let shifts = [
+                (&place.destination, resume.shift.destination),
+                (&place.source, resume.shift.source),
+                (&place.count, resume.shift.count),
+            ];
+            for (place, shift) in shifts {
+                place.store(shift as u32, Ordering::Relaxed);
+            }
         }
         let count = (first + block.resume.len()) as u32;
         shared.resume_count.store(count, Ordering::Release);
@@ -334,7 +343,7 @@ impl MovedArea {
         &mut self,
         code: &mut TargetCode,
         thread: u32,
-        registers: Registers,
+        (registers, downwards): (Registers, bool),
         alone: bool,
     ) -> Result<Block, String> {
         let ip = registers.ip.0;
@@ -370,6 +379,7 @@ impl MovedArea {
             callers: &callers,
             callees: &[],
             registers,
+            downwards,
             moved: &self.moved,
             seen,
             met: &self.met,

@@ -168,14 +168,23 @@ impl Stopped {
         &self.registers
     }
 
-    /// Sets the instruction pointer with which the thread goes on, and takes `popped` bytes off its
-    /// stack.
+    /// Sets the instruction pointer with which the thread goes on, and lets `change` its general
+    /// registers, which are in the order of their numbers in machine code.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn move_to(&mut self, ip: u64, popped: u64) -> io::Result<()> {
-        self.registers.rip = ip;
-        self.registers.rsp = self.registers.rsp.wrapping_add(popped);
+    pub fn move_to(&mut self, ip: u64, change: impl FnOnce(&mut [u64; 16])) -> io::Result<()> {
+        let r = &mut self.registers;
+        r.rip = ip;
+        let mut general = [
+            r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11,
+            r.r12, r.r13, r.r14, r.r15,
+        ];
+        change(&mut general);
+        [
+            r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11,
+            r.r12, r.r13, r.r14, r.r15,
+        ] = general;
         self.write()
     }
 

@@ -5,7 +5,7 @@ use crate::choose::Chosen;
 use crate::plan::{CopyKind, Version};
 use crate::reach::NEAR;
 use crate::registers::Register;
-use crate::request::MovedPage;
+use crate::request::{MovedPage, Shift};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use iced_x86::{
@@ -56,6 +56,8 @@ pub(super) struct Item {
     pub resume: u64,
     /// Whether the copy has pushed a return address that the original has not pushed yet.
     pub pushed: bool,
+    /// What the copy has done to registers of a string instruction.
+    pub shift: Shift,
 }
 
 /// The copy that is being made.
@@ -91,6 +93,7 @@ impl<'a> Emitter<'a> {
             target: None,
             resume,
             pushed: false,
+            shift: Shift::default(),
         });
     }
 
@@ -108,6 +111,7 @@ impl<'a> Emitter<'a> {
                 target: Some(target),
                 resume,
                 pushed: false,
+                shift: Shift::default(),
             }),
             Err(_) => self.failed = true,
         }

@@ -162,6 +162,7 @@ fn entering_a_copy_with_unchecked_returns_requires_the_same_stack_and_pointers()
         ip: CodeAddress(TEXT),
         base: GROUP.0 + 8,
         index: 0,
+        count: 0,
     };
     let Some((text, block)) = calling("mov [rsi], rcx", &[before]) else {
         return;
@@ -221,6 +222,7 @@ fn guards_of_operands_that_are_rarely_on_the_page_lie_after_the_loop() {
         ip: CodeAddress(TEXT),
         base: GROUP.0,
         index: 0,
+        count: 0,
     };
     let late = lines(&[before]);
     assert_eq!(late[1], "cmp rdx,3");

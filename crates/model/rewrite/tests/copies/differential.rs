@@ -1,8 +1,8 @@
 //! Executes random loops unchanged and with a moved page. The page is protected, each fault is
 //! answered by a copy of the loop, and registers, flags and memory must be the same in the end.
 
-mod machine;
-mod program;
+pub(crate) mod machine;
+pub(crate) mod program;
 
 use machine::{compare, compare_deep, compare_source, compare_through};
 use program::{

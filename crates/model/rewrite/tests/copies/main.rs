@@ -3,5 +3,6 @@
 mod assumed;
 mod calls;
 mod differential;
+mod strings;
 mod support;
 mod tables;

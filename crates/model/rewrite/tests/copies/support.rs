@@ -112,6 +112,7 @@ pub fn ask<'a>(
         callers: &[],
         callees: &[],
         registers,
+        downwards: false,
         moved,
         seen,
         met: &[],

@@ -182,7 +182,6 @@ fn operands_that_cannot_be_redirected_are_refused_with_a_reason() {
         ("movups xmm0, [rdi+0x18]\n ret", Refusal::Straddles(at)),
         // Half of it is on the page.
         ("mov rax, [rdi-0x44]\n ret", Refusal::Straddles(at)),
-        ("rep movsb\n ret", Refusal::Operand(at)),
         ("push qword ptr [rdi]\n ret", Refusal::Operand(at)),
         ("call fs:[rdi]\n ret", Refusal::Operand(at)),
         ("fxsave [rdi]\n ret", Refusal::Operand(at)),
@@ -239,6 +238,7 @@ fn several_places_seen_become_alternatives() {
         ip: CodeAddress(TEXT + 3),
         base: PAGE + 0x800,
         index: 0,
+        count: 0,
     }];
     let block = specialise(&ask(&code, now, &page, &seen)).expect("a loop");
     let text = text(&block);
@@ -331,6 +331,7 @@ fn a_base_that_was_seen_with_one_value_is_compared_with_it_and_else_bounded() {
         ip: CodeAddress(TEXT + 3),
         base: GROUP.0 + 8,
         index: 0,
+        count: 0,
     }];
     let block = specialise(&ask(&code, now, &page, &seen)).expect("a loop");
     // Eight bytes fit at offsets 0 to 24 of the group.

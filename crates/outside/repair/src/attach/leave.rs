@@ -103,8 +103,9 @@ impl Presence {
             .context("a thread's stack can't be read")?;
         for thread in world.threads_mut() {
             let ip = thread.registers().rip;
-            if let Some((original, pushed)) = used().find_map(|a| original_of(a, ip)) {
-                thread.move_to(original, pushed)?;
+            if let Some(place) = used().find_map(|a| place_of(a, ip)) {
+                let original = place.original.load(Acquire);
+                thread.move_to(original, |general| place.restore(general))?;
                 if let Some(place) = places.iter_mut().find(|p| **p == ip) {
                     *place = original;
                 }
@@ -146,16 +147,13 @@ impl Presence {
     }
 }
 
-/// The original address of an instruction in an area's copies of code, and how many bytes of the
-/// stack it has not pushed yet.
-fn original_of(area: &Area, ip: u64) -> Option<(u64, u64)> {
+/// Which instruction of an area's copies of code is at `ip`.
+fn place_of(area: &Area, ip: u64) -> Option<&Resume> {
     let offset = ip.wrapping_sub(area.code.load(Acquire));
     let count = area.resume_count.load(Acquire) as usize;
     let all = area.resumes.get(..count)?;
     let is_there = |r: &&Resume| u64::from(r.offset.load(Acquire)) == offset;
-    let found = all.iter().find(is_there)?;
-    let pushed = found.pushed.load(Acquire).into();
-    (offset < CACHE).then(|| (found.original.load(Acquire), pushed))
+    all.iter().find(is_there).filter(|_| offset < CACHE)
 }
 
 /// The parts of an area's data, as offsets, that hold nothing but our data.

@@ -20,7 +20,7 @@ use sunder_rewrite::{
 const MOST_FAULTS: usize = 400;
 
 /// Flags that some instructions of the loops leave undefined.
-const FLAGS: u64 = 0x8c1;
+const FLAGS: u64 = 0xcc1;
 
 /// The execution with a moved page, as the handler of its faults sees it.
 struct Execution {
@@ -32,7 +32,22 @@ struct Execution {
     faults: usize,
     refusal: Option<Refusal>,
     code: Vec<u8>,
+    groups: Groups,
+    /// Whether a refused instruction has the bytes put back, as in a program, and whether they are.
+    goes_back: bool,
+    is_back: bool,
+    /// Each how many steps a thread in a copy is sent to the original, and how often still.
+    thrown: Option<(u64, u32)>,
+    steps: u64,
 }
+
+/// Groups of the page: offset, length, and new place.
+pub type Groups = Vec<(u64, u64, u64)>;
+
+/// The processor stops after each instruction.
+const TRAP: i64 = 0x100;
+/// String instructions go downwards.
+const DOWNWARDS: i64 = 0x400;
 
 static ONE: Mutex<()> = Mutex::new(());
 static mut RUN: Option<Execution> = None;
@@ -74,12 +89,20 @@ extern "C" fn fault(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void)
             general: ORDER.map(|place| registers[place as usize] as u64),
             ip: CodeAddress(registers[libc::REG_RIP as usize] as u64),
         };
-        let (ip, pushed) = original(run, now.ip);
-        now.ip = ip;
-        now.general[4] += pushed;
-        registers[libc::REG_RSP as usize] = now.general[4] as i64;
-        registers[libc::REG_RIP as usize] = match answer(run, now) {
+        now = original(run, now);
+        for (place, value) in ORDER.iter().zip(now.general) {
+            registers[*place as usize] = value as i64;
+        }
+        if run.thrown.is_some() {
+            registers[libc::REG_EFL as usize] |= TRAP;
+        }
+        let downwards = registers[libc::REG_EFL as usize] & DOWNWARDS != 0;
+        registers[libc::REG_RIP as usize] = match answer(run, now, downwards) {
             Ok(to) => to as i64,
+            Err(Refusal::Operand(ip) | Refusal::Straddles(ip)) if run.goes_back => {
+                put_back(run);
+                ip.0 as i64
+            }
             Err(refusal) => {
                 run.refusal = Some(refusal);
                 END as i64
@@ -88,19 +111,74 @@ extern "C" fn fault(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void)
     }
 }
 
-/// The address in the original code of a thread in the code cache, and what it has to take off its
-/// stack there.
-fn original(run: &Execution, ip: CodeAddress) -> (CodeAddress, u64) {
+/// Sends a thread that has done one more instruction to the original, if it is its turn.
+extern "C" fn step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: as for `fault`.
+    unsafe {
+        let context = &mut *context.cast::<libc::ucontext_t>();
+        let registers = &mut context.uc_mcontext.gregs;
+        #[allow(static_mut_refs)]
+        let run = RUN.as_mut().filter(|_| ACTIVE.load(Ordering::SeqCst));
+        let ip = registers[libc::REG_RIP as usize] as u64;
+        let is_over = (END..CACHE).contains(&ip);
+        let Some(run) = run.filter(|_| !is_over) else {
+            registers[libc::REG_EFL as usize] &= !TRAP;
+            return;
+        };
+        let Some((each, left)) = &mut run.thrown else {
+            return;
+        };
+        if ip < CACHE || *left == 0 {
+            return;
+        }
+        run.steps += 1;
+        if !run.steps.is_multiple_of(*each) {
+            return;
+        }
+        *left -= 1;
+        let now = Registers {
+            general: ORDER.map(|place| registers[place as usize] as u64),
+            ip: CodeAddress(ip),
+        };
+        let now = original(run, now);
+        for (place, value) in ORDER.iter().zip(now.general) {
+            registers[*place as usize] = value as i64;
+        }
+        registers[libc::REG_RIP as usize] = now.ip.0 as i64;
+    }
+}
+
+/// The page with the present bytes of its groups.
+fn gathered(groups: &Groups) -> Vec<u8> {
+    let mut page = bytes(UNDERLAY, 4096);
+    for &(at, len, to) in groups {
+        page[at as usize..(at + len) as usize].copy_from_slice(&bytes(to, len));
+    }
+    page
+}
+
+fn put_back(run: &mut Execution) {
+    let page = gathered(&run.groups);
+    protect(PAGE, libc::PROT_READ | libc::PROT_WRITE);
+    // SAFETY: the memory belongs to the run.
+    unsafe { std::ptr::copy_nonoverlapping(page.as_ptr(), PAGE as *mut u8, 4096) };
+    run.is_back = true;
+}
+
+/// The registers in the original code of a thread that is perhaps in the code cache.
+fn original(run: &Execution, mut now: Registers) -> Registers {
     for (at, block) in &run.blocks {
-        let offset = ip.0.wrapping_sub(*at);
+        let offset = now.ip.0.wrapping_sub(*at);
         if offset < block.bytes.len() as u64 {
             let place: Option<&Resume> =
                 block.resume.iter().find(|r| u64::from(r.offset) == offset);
             let place = place.expect("a thread stops before an instruction");
-            return (place.original, if place.pushed { 8 } else { 0 });
+            place.restore(&mut now.general);
+            now.ip = place.original;
+            return now;
         }
     }
-    (ip, 0)
+    now
 }
 
 /// Memory of the run, as the tool would read it.
@@ -118,7 +196,7 @@ fn read(at: Address, width: u64) -> Option<u64> {
     Some(u64::from_le_bytes(bytes))
 }
 
-fn answer(run: &mut Execution, now: Registers) -> Result<u64, Refusal> {
+fn answer(run: &mut Execution, now: Registers, downwards: bool) -> Result<u64, Refusal> {
     run.faults += 1;
     if run.faults > MOST_FAULTS {
         return Err(Refusal::Elsewhere(now.ip));
@@ -164,6 +242,7 @@ fn answer(run: &mut Execution, now: Registers) -> Result<u64, Refusal> {
         callers: &callers,
         callees: &functions[1..],
         registers: now,
+        downwards,
         moved: &run.moved,
         seen: &run.seen,
         met: &run.met,
@@ -228,7 +307,7 @@ fn prepare(code: &[u8], function: u64) {
             unsafe { *(at as *mut u64) = value };
         }
     };
-    fill(PAGE, 4096);
+    fill(PAGE - 0x1000, 0x5000);
     fill(PRIVATE, 0x4000);
     fill(STACK - 0x4000, 0x4000);
     // SAFETY: the memory belongs to the run.
@@ -280,7 +359,7 @@ fn execute() {
 }
 
 /// Registers, flags, the page and other memory after a run.
-type After = (Vec<u8>, u64, Vec<u8>, Vec<u8>, Vec<u8>);
+type After = (Vec<u8>, u64, Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn after(page: Vec<u8>) -> After {
     let flags = bytes(SAVES + 128, 8);
@@ -291,6 +370,7 @@ fn after(page: Vec<u8>) -> After {
         page,
         bytes(PRIVATE, 0x4000),
         bytes(STACK - 0x100, 0x100),
+        [bytes(PAGE - 0x1000, 0x1000), bytes(PAGE + 0x1000, 0x3000)].concat(),
     )
 }
 
@@ -320,6 +400,21 @@ pub fn compare_through(parts: [&[Step]; 3], ways: [Way; 2], rounds: u32) -> Opti
 }
 
 pub fn compare_source(source: &str, function: u64) -> Option<usize> {
+    let more = (0..MORE).map(|n| (FIRST + APART * n, MORE_BYTES));
+    let groups = [(GROUP, GROUP_BYTES)].into_iter().chain(more);
+    let groups = groups.map(|(from, len)| (from, len, POOL + from)).collect();
+    compare_divided(source, function, groups, false, None)
+}
+
+/// The same with these groups, ascending. With `goes_back` an instruction that can't be redirected
+/// puts the bytes back; with `thrown` a thread in a copy is sent to the original now and then.
+pub fn compare_divided(
+    source: &str,
+    function: u64,
+    groups: Groups,
+    goes_back: bool,
+    thrown: Option<(u64, u32)>,
+) -> Option<usize> {
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
     let code = support::assemble_at(BASE, source)?;
     // SAFETY: nothing else is mapped at this address, which only the test uses.
@@ -340,16 +435,15 @@ pub fn compare_source(source: &str, function: u64) -> Option<usize> {
 
     prepare(&code, function);
     let page = bytes(PAGE, 4096);
-    let more = (0..MORE).map(|n| (FIRST + APART * n, MORE_BYTES));
-    let groups: Vec<(u64, u64)> = [(GROUP, GROUP_BYTES)].into_iter().chain(more).collect();
     let mut rules = Vec::new();
     let mut done = 0;
-    for &(from, len) in &groups {
+    for &(from, len, to) in &groups {
         rules.push(rule(done, from - done, UNDERLAY + done));
-        rules.push(rule(from, len, POOL + from));
+        rules.push(rule(from, len, to));
         done = from + len;
     }
     rules.push(rule(done, 4096 - done, UNDERLAY + done));
+    rules.retain(|rule| rule.bytes.len > 0);
     let moved = MovedPage {
         page: Span {
             start: Address(PAGE),
@@ -360,14 +454,16 @@ pub fn compare_source(source: &str, function: u64) -> Option<usize> {
     // SAFETY: the memory belongs to the run; the handler is set in this process only.
     unsafe {
         std::ptr::copy_nonoverlapping(page.as_ptr(), UNDERLAY as *mut u8, 4096);
-        for &(at, len) in &groups {
+        for &(at, len, to) in &groups {
             let from = page.as_ptr().add(at as usize);
-            std::ptr::copy_nonoverlapping(from, (POOL + at) as *mut u8, len as usize);
+            std::ptr::copy_nonoverlapping(from, to as *mut u8, len as usize);
         }
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = fault as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
         libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut());
+        action.sa_sigaction = step as *const () as usize;
+        libc::sigaction(libc::SIGTRAP, &raw const action, std::ptr::null_mut());
         RUN = Some(Execution {
             moved,
             seen: Vec::new(),
@@ -377,6 +473,11 @@ pub fn compare_source(source: &str, function: u64) -> Option<usize> {
             faults: 0,
             refusal: None,
             code: code.clone(),
+            groups,
+            goes_back,
+            is_back: false,
+            thrown,
+            steps: 0,
         });
     }
     protect(PAGE, libc::PROT_NONE);
@@ -387,10 +488,11 @@ pub fn compare_source(source: &str, function: u64) -> Option<usize> {
     #[allow(static_mut_refs)]
     let run = unsafe { RUN.take() }.expect("it was set");
     assert_eq!(run.refusal, None, "{source}");
-    let mut page = bytes(UNDERLAY, 4096);
-    for (at, len) in groups {
-        page[at as usize..(at + len) as usize].copy_from_slice(&bytes(POOL + at, len));
-    }
+    let page = if run.is_back {
+        bytes(PAGE, 4096)
+    } else {
+        gathered(&run.groups)
+    };
     let got = after(page);
     assert_eq!(got.0, wanted.0, "registers differ:\n{source}");
     assert!(got == wanted, "flags or memory differ:\n{source}");

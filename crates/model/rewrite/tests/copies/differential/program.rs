@@ -243,6 +243,13 @@ fn behind() -> String {
     text + "ret\n"
 }
 
+/// A loop that is given as text.
+pub fn around(body: &str) -> String {
+    let start = format!("jmp .Lloop\n.org {:#x}\n.Lloop:\n", LOOP - BASE);
+    let end = format!(".org {:#x}, 0x90\n", LEAF - BASE);
+    before() + &start + body + &end + &behind()
+}
+
 /// A function that keeps its variables in its frame.
 pub fn framed(steps: &[Step], rounds: u32) -> String {
     let mut text = before();
