@@ -1,14 +1,15 @@
 //! The figures for Prometheus: read by hand, by the real `promtool`, and by a real Prometheus and node
 //! exporter.
 
-use crate::records::can_watch;
+use crate::records::{can_watch, records};
 use crate::support::installed::{free_port, installed};
 use crate::support::{Ended, plain_sunder};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use sunder_findings::Record;
 
 /// How long an answer is waited for: Prometheus is slow to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -94,65 +95,193 @@ fn the_rules_of_alerts_are_well_formed() {
     promtool(&["check", "rules", rules.to_str().expect("text")], "");
 }
 
-#[test]
-fn a_real_prometheus_reads_the_page_also_after_a_restart() {
-    let Some(prometheus) = installed("prometheus").filter(|_| can_watch()) else {
-        return;
-    };
-    let folder = tempfile::tempdir().expect("a folder");
-    let (watched, own) = (free_port(), free_port());
-    let page = format!("127.0.0.1:{watched}");
-    let config = folder.path().join("prometheus.yml");
-    let text = format!(
-        "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: sunder\n    static_configs:\n      \
-         - targets: ['{page}']\n"
-    );
-    std::fs::write(&config, text).expect("written");
-    let _prometheus = Ended::new(
-        Command::new(prometheus)
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                folder.path().join("data").display()
-            ))
-            .arg(format!("--web.listen-address=127.0.0.1:{own}"))
+/// A Prometheus. Dropping it ends it.
+struct Prometheus {
+    program: PathBuf,
+    folder: PathBuf,
+    port: u16,
+    running: Option<Ended>,
+}
+
+impl Prometheus {
+    /// One that reads these addresses each second, and keeps what it reads in `folder`.
+    fn start(program: PathBuf, folder: &Path, of: &[(&str, &str)]) -> Self {
+        let jobs = of.iter().map(|(name, address)| {
+            format!("  - job_name: {name}\n    static_configs: [{{targets: ['{address}']}}]\n")
+        });
+        let jobs: String = jobs.collect();
+        let text = format!("global: {{scrape_interval: 1s}}\nscrape_configs:\n{jobs}");
+        std::fs::write(folder.join("prometheus.yml"), text).expect("written");
+        let mut started = Self {
+            program,
+            folder: folder.to_owned(),
+            port: free_port(),
+            running: None,
+        };
+        started.restart();
+        started
+    }
+
+    /// Ends it in order, if it runs, and starts it with what it has kept.
+    fn restart(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            running.kill(libc::SIGTERM);
+            running.child().wait().expect("it ends");
+        }
+        let (folder, port) = (self.folder.display(), self.port);
+        let mut command = Command::new(&self.program);
+        command
+            .arg(format!("--config.file={folder}/prometheus.yml"))
+            .arg(format!("--storage.tsdb.path={folder}/data"))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .stdout(Stdio::null())
-            .stderr(Stdio::null()),
-    );
-    for _ in 0..2 {
-        let watch = watching(&["--listen", &page]);
-        wait_for(
-            own,
-            "/api/v1/query?query=sunder_samples_total",
-            "\"value\":[",
-        );
-        wait_for(own, "/api/v1/query?query=up", ",\"1\"]");
-        drop(watch);
-        wait_for(own, "/api/v1/query?query=up", ",\"0\"]");
+            .stderr(Stdio::null());
+        self.running = Some(Ended::new(&mut command));
+    }
+
+    /// The values of an expression without blanks, now.
+    fn query(&self, expression: &str) -> Vec<f64> {
+        let path = format!("/api/v1/query?query={}", encoded(expression));
+        let answer = get(self.port, &path).unwrap_or_default();
+        let Some((_, body)) = answer.split_once("\r\n\r\n") else {
+            return Vec::new();
+        };
+        // The body may come in pieces, with their lengths between them.
+        let (from, to) = (body.find('{'), body.rfind('}'));
+        let json = from.zip(to).and_then(|(from, to)| body.get(from..=to));
+        let json: serde_json::Value = match json.map(serde_json::from_str) {
+            Some(Ok(json)) => json,
+            _ => return Vec::new(),
+        };
+        let results = json["data"]["result"].as_array();
+        let all = results.into_iter().flatten();
+        all.filter_map(|one| one["value"][1].as_str()?.parse().ok())
+            .collect()
+    }
+
+    /// Asks until the values are as wanted.
+    fn wait_for(&self, expression: &str, wanted: impl Fn(&[f64]) -> bool) -> Vec<f64> {
+        let since = Instant::now();
+        loop {
+            let values = self.query(expression);
+            if wanted(&values) {
+                return values;
+            }
+            assert!(since.elapsed() < PATIENCE, "{expression}: {values:?}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 }
 
+/// An expression as a part of an address.
+fn encoded(expression: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' => char::from(byte).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    expression.bytes().map(encode).collect()
+}
+
+/// The samples that a watch has told in its statuses, written to this file.
+fn told_samples(file: &Path) -> Vec<f64> {
+    let text = std::fs::read(file).unwrap_or_default();
+    let whole = text.iter().rposition(|&byte| byte == b'\n');
+    let records = records(&text[..whole.map_or(0, |at| at + 1)]);
+    let of = |record: &Record| match record {
+        Record::Status(status) => Some(status.samples as f64),
+        Record::Finding(_) => None,
+    };
+    records.iter().filter_map(of).collect()
+}
+
+/// Both ways to Prometheus at once: the page, and the file by way of the node exporter.
 #[test]
-fn a_real_node_exporter_reads_the_file() {
-    let Some(exporter) = installed("prometheus-node-exporter").filter(|_| can_watch()) else {
+fn a_real_prometheus_has_the_watch_s_figures_also_after_restarts() {
+    let programs = (
+        installed("prometheus"),
+        installed("prometheus-node-exporter"),
+    );
+    let (Some(prometheus), Some(exporter)) = programs else {
         return;
     };
+    if !can_watch() {
+        return;
+    }
     let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("sunder.prom");
-    let _watch = watching(&["--prom-file", file.to_str().expect("text")]);
-    let port = free_port();
+    let page = format!("127.0.0.1:{}", free_port());
+    let of_exporter = format!("127.0.0.1:{}", free_port());
+    let texts = folder.path().join("texts");
+    std::fs::create_dir(&texts).expect("ours");
     let _exporter = Ended::new(
         Command::new(exporter)
-            .arg("--collector.disable-defaults")
-            .arg("--collector.textfile")
+            .args(["--collector.disable-defaults", "--collector.textfile"])
             .arg(format!(
                 "--collector.textfile.directory={}",
-                folder.path().display()
+                texts.display()
             ))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .arg(format!("--web.listen-address={of_exporter}"))
             .stdout(Stdio::null())
             .stderr(Stdio::null()),
     );
-    let page = wait_for(port, "/metrics", "sunder_samples_total");
-    assert!(page.contains("node_textfile_scrape_error 0"), "{page}");
+    let jobs = [("page", page.as_str()), ("file", of_exporter.as_str())];
+    let mut prometheus = Prometheus::start(prometheus, folder.path(), &jobs);
+    let file = texts.join("sunder.prom");
+    let begun = Instant::now();
+    let mut sum = 0.0;
+    // The second watch counts from 0 again.
+    for run in ["1", "2"] {
+        let told = folder.path().join(run);
+        let mut watch = watching(&[
+            "--listen",
+            &page,
+            "--prom-file",
+            file.to_str().expect("text"),
+            "--json",
+            told.to_str().expect("text"),
+        ]);
+        for job in ["page", "file"] {
+            let expression = format!("sunder_samples_total{{job=\"{job}\"}}");
+            let has_told = |values: &[f64]| {
+                let told = told_samples(&told);
+                matches!(values, [value] if told.len() > 2 && told.contains(value))
+            };
+            prometheus.wait_for(&expression, has_told);
+        }
+        prometheus.restart();
+        prometheus.wait_for("up{job=\"page\"}", |values| values == [1.0]);
+        prometheus.wait_for("sunder_cpus{job=\"page\"}", |values| values.len() == 1);
+        watch.kill(libc::SIGTERM);
+        assert!(watch.child().wait().expect("it ends").success());
+        prometheus.wait_for("up{job=\"page\"}", |values| values == [0.0]);
+        sum += told_samples(&told).last().expect("some");
+    }
+    // Over all restarts no rate is below 0, and the whole increase is what both watches counted at most.
+    // Prometheus extrapolates it beyond the first and the last point by about an interval.
+    let seconds = begun.elapsed().as_secs() + 1;
+    for job in ["page", "file"] {
+        let series = format!("sunder_samples_total{{job=\"{job}\"}}");
+        let least = format!("min_over_time(rate({series}[10s])[{seconds}s:1s])");
+        let least = prometheus.wait_for(&least, |values| values.len() == 1);
+        assert!(least[0] >= 0.0, "{job}: {least:?}");
+        let all = prometheus.query(&format!("increase({series}[1h])"));
+        assert!(
+            all.len() == 1 && all[0] <= sum * 1.25,
+            "{job}: {all:?}, {sum}"
+        );
+        let resets = prometheus.query(&format!("resets({series}[1h])"));
+        assert_eq!(resets, [1.0], "{job}");
+    }
+    let page = get(
+        of_exporter
+            .rsplit(':')
+            .next()
+            .expect("a port")
+            .parse()
+            .expect("a port"),
+        "/metrics",
+    );
+    assert!(
+        page.expect("it answers")
+            .contains("node_textfile_scrape_error 0")
+    );
 }
