@@ -67,6 +67,9 @@ pub struct Watch {
     /// Send figures and findings by OTLP over HTTP, to where the variables OTEL_EXPORTER_OTLP_* say
     #[arg(long)]
     pub otlp: bool,
+    /// With --otlp, also send the CPU time lost as profiles, whose format is in development (v1development)
+    #[arg(long, requires = "otlp")]
+    pub otlp_profiles: bool,
     /// Keep what waits to be sent in this folder, so that a restart loses nothing
     #[arg(long, value_name = "FOLDER", requires = "otlp")]
     pub spool: Option<PathBuf>,

@@ -8,7 +8,9 @@ use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use sunder_export::{Metrics, Otlp, Profile, Server, Signal, Spool, Target, page, write_page};
+use sunder_export::{
+    Ended, Metrics, Otlp, Profile, Server, Signal, Spool, Target, page, write_page, write_pprof,
+};
 use sunder_findings::{Happening, Record};
 use sunder_report::watched_text;
 
@@ -44,7 +46,8 @@ impl Told {
             .iter()
             .map(|path| Ok((path.clone(), append(path)?)));
         if options.otlp {
-            for signal in [Signal::Metrics, Signal::Logs] {
+            let profiles = options.otlp_profiles.then_some(Signal::Profiles);
+            for signal in [Signal::Metrics, Signal::Logs].into_iter().chain(profiles) {
                 Target::of(signal, &variable)?;
             }
         }
@@ -84,13 +87,18 @@ impl Told {
             };
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let now = now.map_or(0, |now| now.as_nanos() as u64);
-            self.otlp = Some(Otlp::start(host, now, &variable, &spool)?);
+            let profiles = options.otlp_profiles;
+            self.otlp = Some(Otlp::start(host, now, profiles, &variable, &spool)?);
         }
         Ok(())
     }
 
-    /// Opens the files anew: somebody may have moved them away.
+    /// Opens the files anew: somebody may have moved them away. A signal that a collector did not want may be
+    /// wanted by now.
     pub fn open_anew(&mut self) {
+        if let Some(otlp) = &self.otlp {
+            otlp.switch_on();
+        }
         for (path, file) in &mut self.files {
             match append(path) {
                 Ok(new) => *file = new,
@@ -150,7 +158,7 @@ impl Told {
         };
         profile.add(record);
         if matches!(record, Record::Status(_))
-            && let Err(error) = profile.write(file)
+            && let Err(error) = write_pprof(file, profile)
         {
             complain(&error);
             self.failed = true;
@@ -159,14 +167,11 @@ impl Told {
 
     /// Hands a record to what sends it, and says what hinders that.
     fn send(&mut self, record: &Record) {
-        let Some(otlp) = &self.otlp else {
+        let Some(otlp) = &mut self.otlp else {
             return;
         };
-        for (name, sender) in otlp.senders() {
-            sender.notes().iter().for_each(|why| note(why));
-            let counts = (sender.lost(), sender.waiting());
-            self.metrics.sinks.insert(name, counts);
-        }
+        otlp.notes().iter().for_each(|why| note(why));
+        self.metrics.sinks.extend(otlp.sinks());
         otlp.tell(record, &self.metrics);
     }
 
@@ -186,12 +191,34 @@ impl Told {
     /// Sends what waits, and says what there was after a single look.
     pub fn end(&mut self) {
         if let Some(otlp) = self.otlp.take() {
-            otlp.end(LAST);
+            let (ended, notes) = otlp.end(LAST);
+            notes.iter().for_each(|why| note(why));
+            for one in ended.iter().filter(|one| one.left.batches > 0) {
+                note(&left(one));
+                // A watch that goes on has done what it could.
+                self.failed |= self.once && one.left.kept < one.left.batches;
+            }
         }
         if self.once && !self.quiet {
             summary(self.findings, self.last_status.as_ref());
         }
     }
+}
+
+/// What became of a queue that was not empty at the end.
+fn left(one: &Ended) -> String {
+    let (batches, kept) = (one.left.batches, one.left.kept);
+    let (es, are) = if batches == 1 {
+        ("", "is")
+    } else {
+        ("es", "are")
+    };
+    let fate = match batches - kept {
+        0 => "; the next watch with this spool sends what waits".into(),
+        lost if lost == batches => format!(" and {are} lost"),
+        lost => format!(", of which {kept} wait in the spool, and {lost} are lost"),
+    };
+    format!("{}: {batches} batch{es} could not be sent{fate}", one.sink)
 }
 
 fn variable(name: &str) -> Option<String> {

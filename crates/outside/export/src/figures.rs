@@ -1,6 +1,6 @@
 //! Which figures there are: their names, kinds and values. Every sink shows these. Pure.
 
-use crate::metrics::{Labels, Metrics};
+use crate::metrics::{Labels, Metrics, Sink};
 use sunder_findings::Happening;
 
 /// How a figure changes.
@@ -19,7 +19,8 @@ pub struct Figure {
     pub name: &'static str,
     /// How it changes.
     pub kind: Kind,
-    /// Its unit, as OpenTelemetry writes it.
+    /// Its unit, as OpenTelemetry writes it. Only ratios have the unit 1: a collector that makes a Prometheus
+    /// metric of a gauge with it adds `_ratio` to the name.
     pub unit: &'static str,
     /// What it is, as a sentence.
     pub help: &'static str,
@@ -48,15 +49,15 @@ pub fn figures(metrics: &Metrics) -> Vec<Figure> {
     let dropped = status.records_dropped as f64;
     #[rustfmt::skip]
     let sums = [
-        ("sunder_samples", "1", "Samples of all processes.", samples),
-        ("sunder_samples_looked_at", "1", "Samples of processes that were looked at closely.", looked_at),
-        ("sunder_samples_unattributed", "1", "Of those, samples for which the address of the access is not known.", status.samples_unattributed),
-        ("sunder_lost_records", "1", "Records that the kernel dropped.", lost),
-        ("sunder_looks", "1", "Close looks at processes.", status.looks as f64),
-        ("sunder_looks_failed", "1", "Close looks whose result was lost.", failed),
+        ("sunder_samples", "{sample}", "Samples of all processes.", samples),
+        ("sunder_samples_looked_at", "{sample}", "Samples of processes that were looked at closely.", looked_at),
+        ("sunder_samples_unattributed", "{sample}", "Of those, samples for which the address of the access is not known.", status.samples_unattributed),
+        ("sunder_lost_records", "{record}", "Records that the kernel dropped.", lost),
+        ("sunder_looks", "{look}", "Close looks at processes.", status.looks as f64),
+        ("sunder_looks_failed", "{look}", "Close looks whose result was lost.", failed),
         ("sunder_own_cpu_seconds", "s", "CPU seconds that watching took itself.", status.own_cpu_seconds),
         ("sunder_interrupt_cpu_seconds", "s", "CPU seconds that the interrupts of samples took from programs, at most.", status.interrupt_seconds),
-        ("sunder_records_dropped", "1", "Records that were lost before they reached a sink.", dropped),
+        ("sunder_records_dropped", "{record}", "Records that were lost before they reached a sink.", dropped),
     ];
     for (name, unit, help, value) in sums {
         add(Kind::Sum, name, unit, help, value);
@@ -66,8 +67,8 @@ pub fn figures(metrics: &Metrics) -> Vec<Figure> {
         ("sunder_budget_ratio", "1", "What watching may take, as a share of one CPU.", status.budget_percent / 100.0),
         ("sunder_spent_ratio", "1", "What watching took lately, as a share of one CPU.", status.spent_percent / 100.0),
         ("sunder_frequency_hertz", "Hz", "Samples a second on each CPU.", f64::from(status.frequency_hz)),
-        ("sunder_cpus", "1", "CPUs that are sampled.", f64::from(status.cpus)),
-        ("sunder_processes", "1", "Processes with samples in the last period.", status.processes as f64),
+        ("sunder_cpus", "{cpu}", "CPUs that are sampled.", f64::from(status.cpus)),
+        ("sunder_processes", "{process}", "Processes with samples in the last period.", status.processes as f64),
         ("sunder_memory_bytes", "By", "Resident memory of the process that observes.", status.memory_bytes as f64),
         ("sunder_status_timestamp_seconds", "s", "When these figures were made.", status.time_unix_ns as f64 / 1e9),
     ];
@@ -77,7 +78,7 @@ pub fn figures(metrics: &Metrics) -> Vec<Figure> {
     all.push(Figure {
         name: "sunder_events",
         kind: Kind::Sum,
-        unit: "1",
+        unit: "{event}",
         help: "Findings that appeared, changed by a factor of two, or went away.",
         points: [Happening::Appeared, Happening::Changed, Happening::Gone]
             .map(|event| {
@@ -86,24 +87,31 @@ pub fn figures(metrics: &Metrics) -> Vec<Figure> {
             })
             .into(),
     });
-    let sinks = |value: &dyn Fn(&(u64, u64)) -> u64| {
+    let sinks = |value: &dyn Fn(&Sink) -> u64| {
         let all = metrics.sinks.iter();
-        all.map(|(sink, counts)| (vec![("sink", (*sink).to_owned())], value(counts) as f64))
+        all.map(|(name, sink)| (vec![("sink", (*name).to_owned())], value(sink) as f64))
             .collect()
     };
     all.push(Figure {
         name: "sunder_sink_lost_batches",
         kind: Kind::Sum,
-        unit: "1",
+        unit: "{batch}",
         help: "Batches for a sink that were dropped for lack of room, or that it refused.",
-        points: sinks(&|counts| counts.0),
+        points: sinks(&|sink| sink.lost_batches),
     });
     all.push(Figure {
         name: "sunder_sink_waiting_bytes",
         kind: Kind::Gauge,
         unit: "By",
         help: "Bytes that wait until a sink takes them.",
-        points: sinks(&|counts| counts.1),
+        points: sinks(&|sink| sink.waiting_bytes),
+    });
+    all.push(Figure {
+        name: "sunder_sink_off",
+        kind: Kind::Gauge,
+        unit: "{sink}",
+        help: "1 for a sink whose receiver does not want its signal: nothing is sent there.",
+        points: sinks(&|sink| u64::from(sink.is_off)),
     });
     all.push(Figure {
         name: "sunder_lost_cpu_seconds",
@@ -116,7 +124,7 @@ pub fn figures(metrics: &Metrics) -> Vec<Figure> {
     all.push(Figure {
         name: "sunder_findings",
         kind: Kind::Gauge,
-        unit: "1",
+        unit: "{finding}",
         help: "Findings that are there.",
         points: points(present().map(|(l, &(count, _))| (l, count as f64))),
     });

@@ -21,6 +21,17 @@ pub struct Labels {
     pub container: String,
 }
 
+/// How a sink that sends is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sink {
+    /// Batches that were dropped for lack of room, or that its receiver refused, whole or in part.
+    pub lost_batches: u64,
+    /// Bytes that wait to be sent.
+    pub waiting_bytes: u64,
+    /// Whether its receiver does not want this signal.
+    pub is_off: bool,
+}
+
 /// See the module's head.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
@@ -32,8 +43,8 @@ pub struct Metrics {
     pub lost_seconds: BTreeMap<Labels, f64>,
     /// The findings that are there: how many, and the highest cost in percent.
     pub present: BTreeMap<Labels, (u64, f64)>,
-    /// What became of the batches of each sink that sends: those that were lost, and bytes that wait.
-    pub sinks: BTreeMap<&'static str, (u64, u64)>,
+    /// How each sink that sends is doing.
+    pub sinks: BTreeMap<&'static str, Sink>,
     /// What was known of each finding's lost seconds, by process and identity.
     told: HashMap<(u32, String), f64>,
 }

@@ -1,39 +1,57 @@
 //! A thread that sends what waits in a spool, oldest first, until it is taken. Whoever puts batches there
 //! never waits.
 
+use crate::metrics::Sink;
 use crate::spool::Spool;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 /// The pause after a first failure; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The longest pause that a receiver may ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs(3600);
 
 /// What a receiver answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It has the batch.
     Taken,
+    /// It has the batch but for a part, which it will never take, for this reason.
+    Partly(String),
     /// It may take it later, for this reason; it may say when.
     Later(String, Option<Duration>),
     /// It will never take it, for this reason.
     Never(String),
+    /// It takes no batch at all, for this reason. None is sent any more.
+    Off(String),
 }
 
-/// See the module's head.
+/// What is left when a sender ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Batches that were not sent.
+    pub batches: u64,
+    /// Those of them that are in the spool's folder, from which the next sender sends them.
+    pub kept: u64,
+}
+
+/// See the module's head. Its thread ends with the process, or when it is told to end.
 #[derive(Debug)]
 pub struct Sender {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
+    /// There is something to be done.
     wake: Condvar,
+    /// The thread has ended.
+    ended: Condvar,
 }
 
 #[derive(Debug)]
@@ -41,8 +59,12 @@ struct State {
     spool: Spool,
     /// When it has to end.
     end: Option<Instant>,
+    has_ended: bool,
+    is_off: bool,
     refused: u64,
     notes: Vec<String>,
+    /// Whether it has been said, since everything was sent, that the disk takes nothing.
+    disk_said: bool,
 }
 
 impl Shared {
@@ -63,37 +85,55 @@ impl Sender {
         let state = State {
             spool,
             end: None,
+            has_ended: false,
+            is_off: false,
             refused: 0,
             notes: Vec::new(),
+            disk_said: false,
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             wake: Condvar::new(),
+            ended: Condvar::new(),
         });
         let of_thread = Arc::clone(&shared);
         let thread = Builder::new().name("sunder-send".into());
-        let thread = thread.spawn(move || run(&of_thread, &send))?;
-        Ok(Self {
-            shared,
-            thread: Some(thread),
-        })
+        thread.spawn(move || {
+            run(&of_thread, &send);
+            of_thread.state().has_ended = true;
+            of_thread.ended.notify_all();
+        })?;
+        Ok(Self { shared })
     }
 
     /// Adds a batch.
     pub fn put(&self, batch: Vec<u8>) {
-        self.shared.state().spool.put(batch);
+        let mut state = self.shared.state();
+        if state.is_off {
+            state.refused += 1;
+            return;
+        }
+        if let Err(error) = state.spool.put(batch)
+            && !state.disk_said
+        {
+            let why = format!(
+                "the folder of what waits to be sent takes nothing ({error}): it waits in memory"
+            );
+            state.notes.push(why);
+            state.disk_said = true;
+        }
+        drop(state);
         self.shared.wake.notify_one();
     }
 
-    /// Batches that were lost: dropped for lack of room, or refused by the receiver.
-    pub fn lost(&self) -> u64 {
+    /// How it is doing.
+    pub fn sink(&self) -> Sink {
         let state = self.shared.state();
-        state.spool.dropped() + state.refused
-    }
-
-    /// Bytes that wait.
-    pub fn waiting(&self) -> u64 {
-        self.shared.state().spool.bytes()
+        Sink {
+            lost_batches: state.spool.dropped() + state.refused,
+            waiting_bytes: state.spool.bytes(),
+            is_off: state.is_off,
+        }
     }
 
     /// What there is to be said to the user since the last call.
@@ -101,13 +141,33 @@ impl Sender {
         std::mem::take(&mut self.shared.state().notes)
     }
 
-    /// Sends what waits, for so long at most. What is left stays in the spool's folder, if it has one.
-    pub fn end(mut self, patience: Duration) {
-        self.shared.state().end = Some(Instant::now() + patience);
+    /// If the receiver did not want anything, it is asked anew.
+    pub fn switch_on(&self) {
+        self.shared.state().is_off = false;
+    }
+
+    /// From now on only what can be sent before `until` is sent.
+    pub fn end_by(&self, until: Instant) {
+        self.shared.state().end = Some(until);
         self.shared.wake.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+    }
+
+    /// After [`Self::end_by`]: waits until everything is sent, or `until`, also if a request is under way
+    /// then. What that has sent may be sent again from the spool's folder.
+    pub fn wait_for_end(&self, until: Instant) -> Left {
+        let mut state = self.shared.state();
+        while !state.has_ended {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.shared.ended.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        // The disk may have room by now. If not, that has been said.
+        let _ = state.spool.keep();
+        let (batches, kept) = state.spool.waiting();
+        Left { batches, kept }
     }
 }
 
@@ -116,7 +176,11 @@ fn run(shared: &Shared, send: &dyn Fn(&[u8]) -> Answer) {
     let mut said = false;
     loop {
         let mut state = shared.state();
+        if state.end.is_some_and(|end| Instant::now() >= end) {
+            return;
+        }
         let Some((number, batch)) = state.spool.first() else {
+            state.disk_said = false;
             if state.end.is_some() {
                 return;
             }
@@ -126,26 +190,38 @@ fn run(shared: &Shared, send: &dyn Fn(&[u8]) -> Answer) {
         drop(state);
         let answer = send(&batch);
         let mut state = shared.state();
+        let mut say = |state: &mut State, why| {
+            if !said {
+                state.notes.push(why);
+            }
+            said = true;
+        };
         match answer {
             Answer::Taken => {
                 state.spool.done(number);
                 (failures, said) = (0, false);
             }
-            Answer::Never(why) => {
+            Answer::Partly(why) | Answer::Never(why) => {
                 state.spool.done(number);
                 state.refused += 1;
-                if !said {
-                    state.notes.push(why);
-                    said = true;
-                }
+                say(&mut state, why);
+                failures = 0;
+            }
+            Answer::Off(why) => {
+                state.spool.clear();
+                state.is_off = true;
+                state.notes.push(why);
+                (failures, said) = (0, false);
             }
             Answer::Later(why, after) => {
-                if !said {
-                    state.notes.push(why);
-                    said = true;
-                }
-                let pause = FIRST_PAUSE.saturating_mul(1 << failures.min(10));
-                let pause = after.unwrap_or(pause).min(LONGEST_PAUSE);
+                say(&mut state, why);
+                let pause = match after {
+                    Some(after) => Pause::Asked(after.min(LONGEST_ASKED)),
+                    None => {
+                        let pause = FIRST_PAUSE.saturating_mul(1 << failures.min(10));
+                        Pause::Chosen(pause.min(LONGEST_PAUSE))
+                    }
+                };
                 failures += 1;
                 if !wait(shared, state, pause) {
                     return;
@@ -155,27 +231,36 @@ fn run(shared: &Shared, send: &dyn Fn(&[u8]) -> Answer) {
     }
 }
 
-/// Waits for `pause`; new batches do not end it. Returns whether it may go on.
-fn wait(shared: &Shared, mut state: MutexGuard<'_, State>, pause: Duration) -> bool {
-    let until = Instant::now() + pause;
+/// How long not to ask a receiver.
+#[derive(Clone, Copy)]
+enum Pause {
+    /// It has asked for that.
+    Asked(Duration),
+    /// It has not said when.
+    Chosen(Duration),
+}
+
+/// Waits for the pause; new batches do not end it. Returns whether it may go on.
+fn wait(shared: &Shared, mut state: MutexGuard<'_, State>, pause: Pause) -> bool {
+    let begin = Instant::now();
     loop {
-        let now = Instant::now();
-        let until = match state.end {
-            Some(end) if now >= end => return false,
-            // The end is near: it tries more often.
-            Some(_) => until.min(now + FIRST_PAUSE),
-            None => until,
-        };
-        let left = until.saturating_duration_since(now);
+        let (Pause::Asked(whole) | Pause::Chosen(whole)) = pause;
+        let mut until = begin + whole;
+        if let Some(end) = state.end {
+            // The end is near: it tries more often, unless it was asked not to.
+            if let Pause::Chosen(_) = pause {
+                until = until.min(begin + FIRST_PAUSE);
+            }
+            if until >= end {
+                return false;
+            }
+        }
+        let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return true;
         }
-        let was_ending = state.end.is_some();
         let waited = shared.wake.wait_timeout(state, left);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        if was_ending {
-            return state.end.is_none_or(|end| Instant::now() < end);
-        }
     }
 }
 
@@ -211,8 +296,7 @@ mod tests {
         let all: Vec<_> = seen.iter().take(3).collect();
         assert_eq!(all, [[0], [1], [2]]);
         assert_eq!(sender.notes(), ["not now"; 2]);
-        assert_eq!(sender.lost(), 0);
-        sender.end(Duration::ZERO);
+        assert_eq!(sender.sink(), Sink::default());
     }
 
     #[test]
@@ -220,17 +304,66 @@ mod tests {
         let (sender, seen) = sender(vec![Answer::Never("no".into()), Answer::Never("no".into())]);
         (0..3).for_each(|n| sender.put(vec![n]));
         assert_eq!(seen.recv().expect("it comes"), [2]);
-        assert_eq!((sender.lost(), sender.notes().len()), (2, 1));
-        sender.end(Duration::from_secs(5));
+        assert_eq!(sender.sink().lost_batches, 2);
+        assert_eq!(sender.notes(), ["no"]);
+    }
+
+    #[test]
+    fn a_signal_that_is_not_wanted_is_sent_no_more_until_it_is_switched_on() {
+        let (sender, seen) = sender(vec![Answer::Off("off".into())]);
+        sender.put(vec![0]);
+        let since = Instant::now();
+        while !sender.sink().is_off {
+            assert!(since.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        (1..4).for_each(|n| sender.put(vec![n]));
+        assert_eq!(sender.notes(), ["off"]);
+        let sink = sender.sink();
+        assert_eq!((sink.lost_batches, sink.waiting_bytes), (4, 0));
+        sender.switch_on();
+        sender.put(vec![4]);
+        assert_eq!(seen.recv().expect("it comes"), [4]);
+        assert_eq!(sender.sink().lost_batches, 4);
+    }
+
+    /// Ends a sender within 100 ms; what is left.
+    fn ended(sender: &Sender) -> Left {
+        let since = Instant::now();
+        let until = since + Duration::from_millis(100);
+        sender.end_by(until);
+        let left = sender.wait_for_end(until);
+        assert!(since.elapsed() < Duration::from_secs(30));
+        left
     }
 
     #[test]
     fn the_end_does_not_wait_longer_than_it_may() {
-        let refuse = |_: &[u8]| Answer::Later(String::new(), Some(Duration::from_secs(60)));
-        let sender = Sender::start(Spool::in_memory(1 << 20), refuse).expect("a thread");
-        sender.put(vec![1]);
-        let since = Instant::now();
-        sender.end(Duration::from_millis(100));
-        assert!(since.elapsed() < Duration::from_secs(30));
+        let refuse = |_: &[u8]| Answer::Later(String::new(), Some(Duration::from_secs(3000)));
+        let silent = |_: &[u8]| {
+            std::thread::sleep(Duration::from_secs(3000));
+            Answer::Taken
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let spool = Spool::in_folder(folder.path(), 1 << 20).expect("a queue");
+        let refused = Sender::start(spool, refuse).expect("a thread");
+        let slow = Sender::start(Spool::in_memory(1 << 20), silent).expect("a thread");
+        let left = [refused, slow].map(|sender| {
+            (0..3).for_each(|n| sender.put(vec![n]));
+            ended(&sender)
+        });
+        let batches = 3;
+        assert_eq!(left[0], Left { batches, kept: 3 });
+        assert_eq!(left[1], Left { batches, kept: 0 });
+    }
+
+    #[test]
+    fn what_can_be_sent_before_the_end_is_sent() {
+        let (sender, seen) = sender(vec![later()]);
+        (0..3).for_each(|n| sender.put(vec![n]));
+        let until = Instant::now() + Duration::from_secs(60);
+        sender.end_by(until);
+        assert_eq!(sender.wait_for_end(until), Left::default());
+        assert_eq!(seen.try_iter().count(), 3);
     }
 }

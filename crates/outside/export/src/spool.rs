@@ -66,21 +66,53 @@ impl Spool {
 
     /// Adds a batch. If there is no room, the oldest ones are dropped for it; one that is larger than all
     /// of the room is dropped itself. One that the disk does not take waits in memory.
-    pub fn put(&mut self, batch: Vec<u8>) {
+    ///
+    /// # Errors
+    /// If the disk does not take it.
+    pub fn put(&mut self, batch: Vec<u8>) -> io::Result<()> {
         let size = batch.len() as u64;
         if size > self.most {
             self.dropped += 1;
-            return;
+            return Ok(());
         }
         self.make_room(size);
         let number = self.next;
         self.next += 1;
-        let kept = match self.path(number) {
-            Some(path) if write_whole(&path, &batch).is_ok() => None,
-            _ => Some(batch),
-        };
         self.bytes += size;
-        self.batches.push_back((number, size, kept));
+        self.batches.push_back((number, size, Some(batch)));
+        self.keep()
+    }
+
+    /// Writes what waits in memory to the folder, if there is one.
+    ///
+    /// # Errors
+    /// At the first batch that the disk does not take.
+    pub fn keep(&mut self) -> io::Result<()> {
+        let Some(folder) = &self.folder else {
+            return Ok(());
+        };
+        for (number, _, kept) in &mut self.batches {
+            if let Some(batch) = kept {
+                write_whole(&path(folder, *number), batch)?;
+                *kept = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops everything that waits.
+    pub fn clear(&mut self) {
+        while let Some(&(number, ..)) = self.batches.front() {
+            self.dropped += 1;
+            self.done(number);
+        }
+    }
+
+    /// How many batches wait, and how many of them the folder has.
+    pub fn waiting(&self) -> (u64, u64) {
+        let in_memory = self.batches.iter().filter(|(_, _, kept)| kept.is_some());
+        let all = self.batches.len() as u64;
+        (all, all - in_memory.count() as u64)
     }
 
     /// The oldest batch; [`Self::done`] takes it away.
@@ -138,9 +170,12 @@ impl Spool {
     }
 
     fn path(&self, number: u64) -> Option<PathBuf> {
-        let folder = self.folder.as_ref()?;
-        Some(folder.join(format!("{number:020}.{ENDING}")))
+        Some(path(self.folder.as_ref()?, number))
     }
+}
+
+fn path(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("{number:020}.{ENDING}"))
 }
 
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -157,6 +192,10 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    fn put(spool: &mut Spool, batch: Vec<u8>) {
+        spool.put(batch).expect("there is room on the disk");
+    }
+
     fn take_all(spool: &mut Spool) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         while let Some((number, batch)) = spool.first() {
@@ -170,13 +209,13 @@ mod tests {
     fn batches_come_back_in_order_also_after_a_restart() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut spool = Spool::in_folder(folder.path(), 100).expect("a queue");
-        (0..5).for_each(|n| spool.put(vec![n; 10]));
+        (0..5).for_each(|n| put(&mut spool, vec![n; 10]));
         let (number, first) = spool.first().expect("the oldest");
         assert_eq!(first, [0; 10]);
         spool.done(number);
         drop(spool);
         let mut spool = Spool::in_folder(folder.path(), 100).expect("a queue");
-        spool.put(vec![5; 10]);
+        put(&mut spool, vec![5; 10]);
         assert_eq!(spool.bytes(), 50);
         let all = take_all(&mut spool);
         assert_eq!(all, (1..6).map(|n| vec![n; 10]).collect::<Vec<_>>());
@@ -189,8 +228,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let on_disk = Spool::in_folder(folder.path(), 35).expect("a queue");
         for mut spool in [on_disk, Spool::in_memory(35)] {
-            (0..5).for_each(|n| spool.put(vec![n; 10]));
-            spool.put(vec![9; 36]);
+            (0..5).for_each(|n| put(&mut spool, vec![n; 10]));
+            put(&mut spool, vec![9; 36]);
             assert_eq!((spool.dropped(), spool.bytes()), (3, 30));
             let all = take_all(&mut spool);
             assert_eq!(all, [vec![2; 10], vec![3; 10], vec![4; 10]]);
@@ -203,8 +242,16 @@ mod tests {
         let within = folder.path().join("queue");
         let mut spool = Spool::in_folder(&within, 100).expect("a queue");
         fs::remove_dir(&within).expect("it is empty");
-        spool.put(vec![1; 10]);
-        assert_eq!(take_all(&mut spool), [vec![1; 10]]);
-        assert_eq!(spool.dropped(), 0);
+        spool.put(vec![1; 10]).expect_err("the folder is gone");
+        assert_eq!(spool.waiting(), (1, 0));
+        // It takes them again, later.
+        fs::create_dir(&within).expect("it was there");
+        put(&mut spool, vec![2; 10]);
+        assert_eq!(spool.waiting(), (2, 2));
+        fs::remove_dir_all(&within).expect("ours");
+        spool.put(vec![3; 10]).expect_err("the folder is gone");
+        // What was in the folder is lost with it, and counted.
+        assert_eq!(take_all(&mut spool), [vec![3; 10]]);
+        assert_eq!((spool.dropped(), spool.bytes()), (2, 0));
     }
 }
