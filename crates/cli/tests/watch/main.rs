@@ -4,9 +4,11 @@
 mod support;
 
 mod always;
+mod collector;
 mod contrib;
 mod once;
 mod otlp;
+mod otlp_collector;
 mod otlp_failures;
 mod otlp_tls;
 mod pprof;
