@@ -51,7 +51,7 @@ pub struct Ended {
 }
 
 impl Otlp {
-    /// Begins to send what waits in the spools of `signals` and what will be put there. `spool` makes the spool
+    /// Begins to send what waits in the spools of all signals and what will be put there. `spool` makes the spool
     /// of a name. Metrics and logs are sent in any case.
     ///
     /// # Errors
