@@ -35,6 +35,8 @@ pub mod shared {
     pub const OTHER_BYTES: u32 = 1;
     /// Two threads changed the same bytes.
     pub const SAME_BYTES: u32 = 2;
+    /// A thread got on only when it saw what others had written there.
+    pub const AWAITED: u32 = 3;
 }
 
 /// What an isolated thread did.

@@ -39,6 +39,9 @@ pub mod page {
     pub const CONTENDED: u32 = 2;
     /// The tool decided that a private copy is not worth it: it is shared for good.
     pub const LEFT: u32 = 3;
+    /// An isolated thread got on there only when it saw what others had written: it is shared for
+    /// good.
+    pub const AWAITED: u32 = 4;
 }
 
 /// The writers of a page.

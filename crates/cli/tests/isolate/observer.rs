@@ -128,6 +128,24 @@ fn eager_protection_isolates_what_two_threads_write() {
     assert!(report["committed_bytes"].as_u64() > Some(0), "{report}");
 }
 
+/// Isolated, each side of the ring would get on by 64 items after each commit: over two minutes for
+/// what takes a tenth of a second.
+#[test]
+fn threads_that_wait_for_each_others_stores_get_on() {
+    let _alone = crate::support::targets::alone();
+    let program = crate::support::c_program("ring", &["-O2"]).expect("gcc compiles C");
+    for mode in [
+        ["detect", "--observer", "isolate"].as_slice(),
+        &["protect", "--eager"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.args(mode).arg("--quiet").arg("--").arg(&program);
+        let seen = output(command.arg("1000000"));
+        assert_eq!(status(&seen), Some(0), "{mode:?}: {seen:?}");
+        assert_eq!(seen.stdout, b"sum 499999500000\n", "{mode:?}: {seen:?}");
+    }
+}
+
 /// Every row of the table: the output is as natively, nothing is found that the table does not
 /// have, and what threads share falsely in code that can be isolated is found.
 #[test]

@@ -101,21 +101,27 @@ impl<'a, T: Tool> Episode<'a, T> {
         true
     }
 
-    /// Commits all pages and, if `refresh`, takes over what others wrote. Without `refresh` it is
-    /// the last commit, and the thread must write nothing more here. False if a page must not stay
-    /// private.
-    pub fn commit(&self, refresh: bool) -> bool {
+    /// Commits all pages. If the thread `goes_on`, it takes over what others wrote, unless the tool
+    /// withholds that. Else it is the last commit, and the thread must write nothing more here. False
+    /// if a page must not stay private.
+    pub fn commit(&self, goes_on: bool) -> bool {
+        let after = match goes_on {
+            false => After::End,
+            true if self.tool.sees_others() => After::Refresh,
+            true => After::Settle,
+        };
         let time = now();
         let since = self.memory.committed_at(time);
         let (mut sound, mut bytes) = (true, 0);
         for own in self.memory.private() {
             let page = own.page();
-            let outcome = self.commit_one(own, [since, time], refresh);
+            let outcome = self.commit_one(own, [since, time], after);
             bytes += u64::from(outcome.written.bytes);
             self.tool.commit(page, &outcome);
             if !self.is_private(page) {
                 sound = false;
-                self.log().shared(time, page, why_shared(&outcome));
+                self.log()
+                    .shared(time, page, self.why_shared(page, &outcome));
             }
         }
         if bytes > 0 {
@@ -127,7 +133,7 @@ impl<'a, T: Tool> Episode<'a, T> {
     }
 
     /// Commits a page. The first time is that of the last commit, the second that of this one.
-    fn commit_one(&self, own: &Twinned, [since, time]: [u64; 2], refresh: bool) -> Committed {
+    fn commit_one(&self, own: &Twinned, [since, time]: [u64; 2], after: After) -> Committed {
         let meant = self.tool.meant(own.page());
         let log = self.log();
         let mut changes = log.changes(own.page(), own.first(), time, since);
@@ -138,15 +144,27 @@ impl<'a, T: Tool> Episode<'a, T> {
                 changes.word(&change);
             });
             changes.flush();
-            if refresh {
-                outcome.read = transaction::refresh(page, twin, shared, meant);
+            match after {
+                After::Refresh => outcome.read = transaction::refresh(page, twin, shared, meant),
+                After::Settle => transaction::settle(page, twin),
+                After::End => {}
             }
             outcome
         })
     }
 
-    /// All pages were committed and refreshed; returns whether the thread continues from
-    /// `position`.
+    /// Why a page is shared after this commit, as far as is known.
+    fn why_shared(&self, page: Page, outcome: &Committed) -> u32 {
+        if outcome.written.beside + outcome.read.beside > 0 {
+            shared::OTHER_BYTES
+        } else if outcome.contended {
+            shared::SAME_BYTES
+        } else {
+            self.tool.why_shared(page)
+        }
+    }
+
+    /// A tick has committed all pages; returns whether the thread continues from `position`.
     pub fn on_tick(&self, position: &Position) -> bool {
         self.tool.tick(position, self.memory)
     }
@@ -159,20 +177,20 @@ impl<'a, T: Tool> Episode<'a, T> {
     }
 }
 
+/// What follows the commit of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    /// The thread goes on with what others wrote.
+    Refresh,
+    /// The thread goes on with its own copy.
+    Settle,
+    /// The episode ends.
+    End,
+}
+
 /// The monotonic clock, ns.
 fn now() -> u64 {
     from_worker::clock(libc::CLOCK_MONOTONIC)
-}
-
-/// Why a page is shared after this commit, as far as this thread has seen it.
-const fn why_shared(outcome: &Committed) -> u32 {
-    if outcome.written.beside + outcome.read.beside > 0 {
-        shared::OTHER_BYTES
-    } else if outcome.contended {
-        shared::SAME_BYTES
-    } else {
-        0
-    }
 }
 
 #[cfg(test)]

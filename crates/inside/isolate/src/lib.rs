@@ -70,5 +70,6 @@ mod testing;
 mod tick;
 mod tool;
 mod tracking;
+mod waits;
 mod withdraw;
 mod worker;

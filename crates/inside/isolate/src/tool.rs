@@ -76,11 +76,22 @@ pub trait Tool {
         None
     }
 
+    /// Why a page is shared again that was private, if the tool knows it
+    /// ([`sunder_wire::commits::shared`]); else 0.
+    fn why_shared(&self, _page: Page) -> u32 {
+        0
+    }
+
     /// A page has been committed.
     fn commit(&self, _page: Page, _outcome: &Committed) {}
 
-    /// All pages were committed and refreshed, and the thread continues from `position`. False ends
-    /// the episode.
+    /// A tick is about to commit all pages. Returns whether the thread may see what others wrote since
+    /// the last tick; if not, it sees it at a later one.
+    fn sees_others(&self) -> bool {
+        true
+    }
+
+    /// A tick has committed all pages, and the thread continues from `position`. False ends the episode.
     fn tick(&self, _position: &Position, _memory: &Memory) -> bool {
         true
     }

@@ -11,9 +11,11 @@ use crate::from_worker;
 use crate::memory::{Fault, Memory, Page};
 use crate::named::Named;
 use crate::tool::{Committed, Policy, Position, Tool};
+use crate::waits::Waits;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use sunder_transaction::Mask;
+use sunder_wire::commits::shared as why;
 use sunder_wire::isolation::{Control, PAGES, Slot};
 use sunder_wire::tracking::{MOMENT_WORDS, Tracking, Writers, mode, page};
 
@@ -32,6 +34,8 @@ pub struct WorkerState {
     decided: AtomicU32,
     /// CPU time of this process at the last tick, in ns.
     spent: AtomicU64,
+    /// The pages on which the thread waits for others.
+    waits: Waits,
 }
 
 impl WorkerState {
@@ -42,6 +46,7 @@ impl WorkerState {
             faults: AtomicUsize::new(0),
             decided: AtomicU32::new(0),
             spent: AtomicU64::new(0),
+            waits: Waits::new(),
         }
     }
 }
@@ -163,6 +168,16 @@ impl Tool for Tracked<'_> {
         }
     }
 
+    fn why_shared(&self, page: Page) -> u32 {
+        let index = page.number.checked_sub(PAGES);
+        let shared = index.and_then(|index| self.tracking().shared.get(index));
+        match shared.map(|shared| shared.state.load(Relaxed)) {
+            Some(page::CONTENDED) => why::SAME_BYTES,
+            Some(page::AWAITED) => why::AWAITED,
+            _ => 0,
+        }
+    }
+
     fn meant(&self, page: Page) -> &Mask {
         self.named.meant(page)
     }
@@ -218,12 +233,20 @@ impl Tool for Tracked<'_> {
         let Some(index) = page.number.checked_sub(PAGES) else {
             return self.named.commit(page, outcome);
         };
+        let waits = self.own.waits.committed(index, outcome.written.bytes > 0);
         if outcome.contended {
             self.tracking().decide(index, page::CONTENDED);
+        } else if waits {
+            self.tracking().decide(index, page::AWAITED);
         }
     }
 
+    fn sees_others(&self) -> bool {
+        self.own.waits.tick()
+    }
+
     fn tick(&self, position: &Position, memory: &Memory) -> bool {
+        self.own.waits.ticked();
         if self.records() {
             let now = worker_time();
             let period = now.saturating_sub(self.own.spent.swap(now, Relaxed));
@@ -330,6 +353,32 @@ mod tests {
         assert_eq!(tool.policy(page(0)), Policy::Shared);
         assert_eq!(tool.fault(&WRITE, &memory), Some(page(0)));
         assert_eq!(tool.policy(page(0)), Policy::Shared);
+        assert_eq!(tool.why_shared(page(0)), why::SAME_BYTES);
+    }
+
+    #[test]
+    fn a_page_on_which_a_thread_waits_for_others_stays_shared() {
+        let (control, memory) = (two(mode::DETECT), testing::memory());
+        let own = WorkerState::new();
+        for slot in &control.slots[..2] {
+            Tracked::new(&control, slot, &own).fault(&WRITE, &memory);
+        }
+        let tool = Tracked::new(&control, &control.slots[0], &own);
+        let mut seen = true;
+        for tick in 0..40 {
+            // It writes in an interval if it has seen what others wrote.
+            let mut outcome = Committed::default();
+            outcome.written.bytes = u32::from(seen);
+            seen = tool.sees_others();
+            tool.commit(page(0), &outcome);
+            if tool.policy(page(0)) == Policy::Shared {
+                assert!(tick > 4, "once may be chance");
+                assert_eq!(tool.why_shared(page(0)), why::AWAITED);
+                return;
+            }
+            assert!(tool.tick(&Position([0; 17]), &memory));
+        }
+        panic!("the page stayed private");
     }
 
     #[test]

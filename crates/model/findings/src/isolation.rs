@@ -50,6 +50,8 @@ pub enum PageState {
     OtherBytes,
     /// It is shared again, because two threads changed the same bytes.
     SameBytes,
+    /// It is shared again, because a thread got on only when it saw what others had written there.
+    Awaited,
     /// It is shared again, because its object was freed or the program asked for it.
     Released,
 }

@@ -106,6 +106,13 @@ pub fn refresh(page: &mut Page, twin: &mut Page, shared: &Shared, mask: &Mask) -
     moved
 }
 
+/// The private changes were committed, and the thread goes on without what others wrote: only what it
+/// writes from here on counts as changed. What others wrote is seen by the next [`refresh`], and a
+/// [`commit_each`] before it still tells of bytes that both changed.
+pub const fn settle(page: &Page, twin: &mut Page) {
+    twin.0 = page.0;
+}
+
 /// The bytes in which two words differ, as bits.
 pub const fn differing_bytes(a: u64, b: u64) -> u8 {
     let mut rest = a ^ b;

@@ -156,6 +156,7 @@ fn states(control: &Control) -> HashMap<Address, PageState> {
         let state = match shared.state.load(Relaxed) {
             page::PRIVATE => PageState::Private,
             page::CONTENDED => PageState::SameBytes,
+            page::AWAITED => PageState::Awaited,
             _ => return None,
         };
         Some((shared.address.load(Relaxed), state))

@@ -98,7 +98,7 @@ impl Summary {
                 .count()
         };
         // The program may write any number there.
-        let private = tracked(&[page::PRIVATE, page::CONTENDED]) as u32;
+        let private = tracked(&[page::PRIVATE, page::CONTENDED, page::AWAITED]) as u32;
         let pages = control.page_count.load(Relaxed).saturating_add(private);
         let named = [
             (why::RECALLED, "recalled"),
@@ -122,7 +122,7 @@ impl Summary {
             .filter(|p| p.given_up.load(Relaxed) == 1);
         Self {
             pages,
-            given_up: given_up.count() + tracked(&[page::CONTENDED]),
+            given_up: given_up.count() + tracked(&[page::CONTENDED, page::AWAITED]),
             episodes: returns
                 .iter()
                 .filter(|(n, _)| began(n))

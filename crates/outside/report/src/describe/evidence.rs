@@ -75,6 +75,7 @@ pub(crate) fn private_page(page: &PrivatePage) -> String {
         PageState::Private => "",
         PageState::OtherBytes => ", until other bytes than the isolated ones changed on it",
         PageState::SameBytes => ", until two threads changed the same bytes",
+        PageState::Awaited => ", until a thread was seen to wait there for what others write",
         PageState::Released => ", until its object was gone",
     };
     let threads = page.threads.iter().map(|one| {
