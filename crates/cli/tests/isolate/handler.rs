@@ -14,7 +14,6 @@
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionKind};
 use std::collections::{BTreeMap, BTreeSet};
-use sunder_guests::ISOLATE as LIBRARY;
 
 /// The library's parts that this test needs.
 struct Library {
@@ -38,7 +37,8 @@ struct Reached {
 
 impl Library {
     fn read() -> Self {
-        let file = object::File::parse(LIBRARY).expect("it was just built");
+        let bytes = sunder_guests::isolation_library();
+        let file = object::File::parse(&bytes[..]).expect("it was just built");
         let mut library = Self {
             text: Vec::new(),
             functions: functions(&file),

@@ -9,6 +9,7 @@
 
 mod c_library;
 mod carried;
+mod pack;
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -74,18 +75,27 @@ const MACHINE: &str = "x86_64-unknown-linux-gnu";
 
 const TRACER: &str = "libsunder_tracer.a";
 
+/// What `lib.rs` finds, by the names of its constants, in the order in which it is packed.
+const CARRIED: &[(&str, &str)] = &[
+    ("RUNTIME", "libsunder_runtime.so"),
+    ("INJECTED", "libsunder_injected.so"),
+    ("REMAP", "libsunder_remap.so"),
+    ("ISOLATE", "libsunder_isolate.so"),
+    ("HEAP", "libsunder_heap.so"),
+    ("ANNOUNCE", "libsunder_announce.so"),
+    ("EMULATOR", "libsunder_emulator.so"),
+    ("TRACER", "sunder_tracer.o"),
+];
+
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     // Documentation is made without a network, and nobody runs what is built for it.
     if env::var_os("DOCS_RS").is_some() {
-        let libraries = GUESTS
-            .iter()
-            .map(|guest| guest.file)
-            .filter(|f| *f != TRACER);
-        for file in libraries.chain(["sunder_tracer.o", "libsunder_injected.so"]) {
+        for (_, file) in CARRIED {
             fs::write(out.join(file), []).expect("cargo's folder can be written");
         }
+        pack::pack(&out, CARRIED);
         return;
     }
     let carried = carried::unpack(&here, &out);
@@ -101,6 +111,8 @@ fn main() {
         "main.rs",
         "carried.rs",
         "c_library.rs",
+        "pack.rs",
+        "pack.c",
         "glibc.txt",
         "missing.c",
     ] {
@@ -145,6 +157,7 @@ fn main() {
         library
     });
     copy(&injected, &out.join("libsunder_injected.so"));
+    pack::pack(&out, CARRIED);
 }
 
 /// The folder that holds the folders of profiles: `target` unless configured otherwise. It is

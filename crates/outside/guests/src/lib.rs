@@ -1,9 +1,11 @@
-//! The libraries of `crates/inside`, built by this crate's build script and embedded as bytes,
-//! so that `sunder` is one self-contained file. They reach a target as memory files: nothing is
+//! The libraries of `crates/inside`, built by this crate's build script and embedded as compressed
+//! bytes, so that `sunder` is one self-contained file. They reach a target as memory files: nothing is
 //! written to disk, and a temporary folder that is mounted `noexec` does not matter.
 //!
 //! Used by every crate that loads something into a program. It must not start, stop or observe
 //! any process.
+
+mod packed;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::FdFlags;
@@ -13,15 +15,7 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-
-static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_runtime.so"));
-static EMULATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_emulator.so"));
-static ANNOUNCE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_announce.so"));
-/// The library that isolates threads, for analyses of its code.
-pub static ISOLATE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_isolate.so"));
-static REMAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_remap.so"));
-static INJECTED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_injected.so"));
-static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_heap.so"));
+use std::sync::OnceLock;
 
 /// A memory file of this process that holds one of the libraries, or data that one reads. It
 /// lasts as long as this value, which must be kept until the target has started.
@@ -35,7 +29,7 @@ impl MemoryFile {
     /// # Errors
     /// If the kernel has no memory files or no memory.
     pub fn runtime() -> io::Result<Self> {
-        Self::holding(c"sunder-runtime", LIBRARY)
+        Self::holding(c"sunder-runtime", &packed::unpack(packed::RUNTIME))
     }
 
     /// The live heap.
@@ -43,7 +37,7 @@ impl MemoryFile {
     /// # Errors
     /// As [`Self::runtime`].
     pub fn heap() -> io::Result<Self> {
-        Self::holding(c"sunder-heap", HEAP)
+        Self::holding(c"sunder-heap", &packed::unpack(packed::HEAP))
     }
 
     /// The library that isolates threads.
@@ -51,7 +45,7 @@ impl MemoryFile {
     /// # Errors
     /// As [`Self::runtime`].
     pub fn isolate() -> io::Result<Self> {
-        Self::holding(c"sunder-isolate", ISOLATE)
+        Self::holding(c"sunder-isolate", &packed::unpack(packed::ISOLATE))
     }
 
     /// An empty file of `bytes` bytes; its memory is allocated when it is written. Nobody can
@@ -77,7 +71,7 @@ impl MemoryFile {
     /// # Errors
     /// As [`Self::runtime`].
     pub fn remap() -> io::Result<Self> {
-        Self::holding(c"sunder-remap", REMAP)
+        Self::holding(c"sunder-remap", &packed::unpack(packed::REMAP))
     }
 
     /// The emulator's plugin.
@@ -85,7 +79,7 @@ impl MemoryFile {
     /// # Errors
     /// As [`Self::runtime`].
     pub fn emulator() -> io::Result<Self> {
-        Self::holding(c"sunder-emulator", EMULATOR)
+        Self::holding(c"sunder-emulator", &packed::unpack(packed::EMULATOR))
     }
 
     /// The library that tells the emulator's plugin of allocations.
@@ -93,7 +87,7 @@ impl MemoryFile {
     /// # Errors
     /// As [`Self::runtime`].
     pub fn announce() -> io::Result<Self> {
-        Self::holding(c"sunder-announce", ANNOUNCE)
+        Self::holding(c"sunder-announce", &packed::unpack(packed::ANNOUNCE))
     }
 
     /// A memory file with these bytes. `name` is shown in `/proc`.
@@ -136,12 +130,20 @@ impl MemoryFile {
 }
 
 /// The recorder as one object file, to be linked into instrumented programs.
-pub static TRACER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sunder_tracer.o"));
+pub fn tracer() -> Vec<u8> {
+    packed::unpack(packed::TRACER)
+}
+
+/// The library that isolates threads, for analyses of its code.
+pub fn isolation_library() -> Vec<u8> {
+    packed::unpack(packed::ISOLATE)
+}
 
 /// The library that moves bytes to other pages, for programs into which the tool has to write
 /// it.
 pub fn remap_library() -> &'static [u8] {
-    INJECTED
+    static LIBRARY: OnceLock<Vec<u8>> = OnceLock::new();
+    LIBRARY.get_or_init(|| packed::unpack(packed::INJECTED))
 }
 
 #[cfg(test)]
@@ -152,13 +154,20 @@ mod tests {
 
     #[test]
     fn the_embedded_libraries_are_elf_files_that_can_be_opened_by_their_paths() {
-        for (library, embedded) in [(MemoryFile::runtime(), LIBRARY), (MemoryFile::heap(), HEAP)] {
+        let built = |name| std::fs::read(format!("{}/{name}", env!("OUT_DIR"))).expect(name);
+        for (library, name) in [
+            (MemoryFile::runtime(), "libsunder_runtime.so"),
+            (MemoryFile::heap(), "libsunder_heap.so"),
+        ] {
             let library = library.expect("memory files exist since Linux 3.17");
             let bytes = std::fs::read(library.path()).expect("our own descriptor");
             assert!(bytes.starts_with(b"\x7fELF"));
-            assert_eq!(bytes, embedded);
+            assert_eq!(bytes, built(name));
         }
+        assert_eq!(remap_library(), built("libsunder_injected.so"));
+        assert_eq!(tracer(), built("sunder_tracer.o"));
     }
+
     /// The numbers of a version such as `GLIBC_2.17`.
     fn numbers(version: &str) -> Option<Vec<u32>> {
         let numbers = version.strip_prefix("GLIBC_")?.split('.');
@@ -168,7 +177,15 @@ mod tests {
     /// RHEL 7 has glibc 2.17. The loader compares versions before it runs anything.
     #[test]
     fn the_libraries_are_loaded_by_each_glibc_since_2_17() {
-        for library in [LIBRARY, EMULATOR, ANNOUNCE, ISOLATE, REMAP, HEAP] {
+        for place in [
+            packed::RUNTIME,
+            packed::EMULATOR,
+            packed::ANNOUNCE,
+            packed::ISOLATE,
+            packed::REMAP,
+            packed::HEAP,
+        ] {
+            let library = &packed::unpack(place)[..];
             let elf: ElfFile64<'_> = ElfFile64::parse(library).expect("it is an ELF file");
             let (endian, sections) = (elf.endian(), elf.elf_section_table());
             let needs = sections

@@ -15,7 +15,6 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use sunder_guests::TRACER;
 use sunder_live::Notices;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -107,8 +106,9 @@ fn manifest(arguments: &[OsString]) -> Option<OsString> {
 /// Puts the runtime, and the script that links it, into `folder`. Returns the script's path.
 /// Both names contain a hash of the runtime, so that cargo links again when it changes.
 fn put_linker(folder: &Path) -> std::io::Result<PathBuf> {
+    let tracer = sunder_guests::tracer();
     let mut hasher = DefaultHasher::new();
-    TRACER.hash(&mut hasher);
+    tracer.hash(&mut hasher);
     let hash = hasher.finish();
     let object = folder.join(format!("runtime-{hash:016x}.o"));
     let linker = folder.join(format!("link-{hash:016x}"));
@@ -123,7 +123,7 @@ fn put_linker(folder: &Path) -> std::io::Result<PathBuf> {
          exec \"${{SUNDER_CC:-cc}}\" \"$@\" \"$here/runtime-{hash:016x}.o\" \\\n\
          \x20   '-Wl,--export-dynamic-symbol=__tsan_*'\n"
     );
-    put(&object, TRACER, 0o644)?;
+    put(&object, &tracer, 0o644)?;
     put(&linker, script.as_bytes(), 0o755)?;
     Ok(linker)
 }

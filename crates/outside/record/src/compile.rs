@@ -9,7 +9,6 @@ use anyhow::{Context, Result};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
-use sunder_guests::TRACER;
 
 /// The language to compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +105,8 @@ fn extra(clang: bool, makes: Makes, folder: &Path) -> Result<Vec<OsString>> {
     }
     if makes == Makes::Program {
         let object = folder.join("libtsan_preinit.o");
-        std::fs::write(&object, TRACER).context("cannot write a temporary file")?;
+        std::fs::write(&object, sunder_guests::tracer())
+            .context("cannot write a temporary file")?;
         if clang {
             extra.push(object.into());
         }
