@@ -1,0 +1,27 @@
+//! What the scripts in `contrib/release` do: so far, the version that a release gets.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod version;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The folder of the repository.
+fn repository() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.canonicalize().expect("the repository")
+}
+
+fn run(command: &mut Command) -> Output {
+    let out = command.output();
+    out.unwrap_or_else(|e| panic!("{command:?} cannot be run: {e}"))
+}
+
+/// Both streams, for messages.
+fn said(out: &Output) -> String {
+    [&out.stdout, &out.stderr]
+        .map(|stream| String::from_utf8_lossy(stream))
+        .concat()
+}
