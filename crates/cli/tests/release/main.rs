@@ -1,8 +1,10 @@
-//! What the scripts in `contrib/release` do: so far, the version that a release gets.
+//! What `contrib/release` makes: a package that is installed in a clean system, used there and removed, and
+//! the version that a release gets.
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod installed;
 mod version;
 
 use std::path::{Path, PathBuf};
@@ -12,6 +14,11 @@ use std::process::{Command, Output};
 fn repository() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.canonicalize().expect("the repository")
+}
+
+/// A script of `contrib/release`.
+fn script(name: &str) -> Command {
+    Command::new(repository().join("contrib/release").join(name))
 }
 
 fn run(command: &mut Command) -> Output {
