@@ -29,9 +29,12 @@ mod remedy;
 mod replay;
 mod sampling;
 mod scst;
+mod server_cost;
 mod simulate_real;
 mod stress;
 mod suites;
+mod watch_churn;
+mod watching;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -133,6 +136,10 @@ enum Command {
     Originals(originals::What),
     /// The live heap beside others on the usual allocator loops
     Heap,
+    /// What `sunder watch` and `sunder attach` cost Redis: throughput and latency, beside undisturbed runs
+    ServerCost(server_cost::What),
+    /// Does a watch grow while processes start and end, and beside very many of them?
+    WatchChurn(watch_churn::What),
     /// How long this workspace takes to build and to test in an empty folder; 3 runs if not
     /// given
     BuildTimes,
@@ -191,6 +198,8 @@ fn main() -> Result<()> {
         Command::Stress => stress::run(&options),
         Command::Chaos => chaos::run(&options),
         Command::BuildTimes => build_times::run(&options),
+        Command::ServerCost(what) => server_cost::run(&what, &options),
+        Command::WatchChurn(what) => watch_churn::run(&what),
         Command::SimulateReal => simulate_real::run(&options),
         Command::GroundTruth => ground_truth::run(&options),
         Command::All(what) => all::run(&what, &options),

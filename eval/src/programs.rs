@@ -189,6 +189,25 @@ pub fn built(name: &str, optimized: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
+/// `eval/programs/NAME.c`, built static and without a C library.
+///
+/// # Errors
+/// If it does not build.
+pub fn built_alone(name: &str) -> Result<PathBuf> {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = default_out_dir();
+    std::fs::create_dir_all(&folder)?;
+    let program = folder.join(name);
+    let built = Command::new("gcc")
+        .args(["-O2", "-static", "-nostdlib", "-o"])
+        .arg(&program)
+        .arg(home.join("programs").join(name).with_extension("c"))
+        .status()
+        .context("cannot run gcc")?;
+    ensure!(built.success(), "{name}.c does not build");
+    Ok(program)
+}
+
 /// Runs `target` under detect and reads the result.
 ///
 /// # Errors
