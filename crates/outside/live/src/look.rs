@@ -122,7 +122,7 @@ impl Look {
             .frequency
             .map_or_else(FrequencyPlan::default, FrequencyPlan::fixed);
         let frequencies = perf::range(&plan);
-        let sampler = PerfSampler::attach(process, plan, false)
+        let sampler = PerfSampler::attach_cheaply(process, plan)
             .with_context(|| format!("cannot observe process {process}"))?;
         let path = proc::executable(process).ok();
         let command = proc::command_line(process).unwrap_or_default();

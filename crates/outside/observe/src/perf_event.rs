@@ -23,4 +23,4 @@ pub(crate) use record::{Fields, Record, Records};
 pub use refusal::PerfRefusal;
 pub(crate) use ring::{PAGE, Ring};
 pub(crate) use sample::{Sample, SampleLayout};
-pub(crate) use wait::poll;
+pub(crate) use wait::{poll, poll_until};

@@ -144,6 +144,12 @@ impl Recipe {
         Ok(Some(TaskEvents { sets }))
     }
 
+    /// Whether the kernel lets this process observe `thread`. The event is closed again.
+    pub(super) fn may_open(&self, thread: ThreadId) -> bool {
+        let attr = Attr::software(kernel::PERF_COUNT_SW_DUMMY);
+        PerfEvent::open(&attr, EventTarget::Thread(thread.0)).is_ok()
+    }
+
     fn open_one(&mut self, set: usize, thread: ThreadId, cpu: u32) -> io::Result<PerfEvent> {
         let place = EventTarget::ThreadOnCpu(thread.0, cpu);
         let opened = PerfEvent::open(&self.attributes(set), place);
@@ -200,4 +206,10 @@ impl TaskEvents {
             let _ = event.enable();
         }
     }
+}
+
+/// The CPUs on which a thread can run.
+pub(super) fn online_cpus() -> Vec<u32> {
+    let cpus = crate::machine::online_cpus();
+    if cpus.is_empty() { vec![0] } else { cpus }
 }

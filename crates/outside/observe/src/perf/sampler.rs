@@ -1,11 +1,15 @@
 //! The sampler: events on all threads of a process, read as one stream in the
 //! order of time.
 
-use super::open::{Recipe, TaskEvents};
+use super::cheaper::is_cheaper_on_cpus;
+use super::on_cpus::OnCpus;
+use super::open::{Recipe, TaskEvents, online_cpus};
 use super::plan::{FrequencyPlan, Phase};
 use super::stream::Stream;
+use super::system;
+use super::waited::Wait;
 use crate::clock::monotonic_now;
-use crate::perf_event::poll;
+use crate::perf_event::{Ring, poll};
 use crate::{Event, ObserveError, PerfRefusal, proc};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::collections::HashSet;
@@ -19,22 +23,14 @@ const ATTACH_PASSES: usize = 20;
 /// Descriptors that `attach` leaves unused, for the rest of this process.
 const SPARE_DESCRIPTORS: usize = 128;
 
-/// Why [`PerfSampler::wait`] returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// A ring has filled to a quarter.
-    Ready,
-    /// The time is over, or a signal came.
-    TimedOut,
-    /// All observed threads have ended; from now on it returns at once.
-    Ended,
-}
-
 /// Samples of a process taken by the kernel.
 #[derive(Debug)]
 pub struct PerfSampler {
     recipe: Recipe,
+    /// The events on threads; none if they are on CPUs.
     tasks: Vec<TaskEvents>,
+    /// The events on CPUs, if these are used.
+    on_cpus: Option<OnCpus>,
     stream: Stream,
     /// Index of the first of `tasks` that has not ended, as far as is known.
     watched: usize,
@@ -122,21 +118,77 @@ impl PerfSampler {
         Ok(sampler)
     }
 
+    /// As [`Self::attach`], by what costs the machine less: events on the process's threads, or on CPUs
+    /// where the caller may see what runs there (root, `CAP_PERFMON`) and the process switches between
+    /// threads more often than other processes would be interrupted. What is delivered is the same.
+    ///
+    /// # Errors
+    /// Those of [`Self::attach`].
+    pub fn attach_cheaply(process: ProcessId, plan: FrequencyPlan) -> Result<Self, ObserveError> {
+        let steady = plan.steps().last().map_or(1, |step| step.1);
+        let cheaper = system::refusal().is_none() && is_cheaper_on_cpus(process, steady);
+        if cheaper && let Some(sampler) = Self::attach_on_cpus(process, plan.clone())? {
+            return Ok(sampler);
+        }
+        Self::attach(process, plan, false)
+    }
+
+    /// As [`Self::attach`], by events on CPUs; `None` if the kernel refuses these.
+    ///
+    /// # Errors
+    /// [`ObserveError::NoSuchProcess`].
+    pub fn attach_on_cpus(
+        process: ProcessId,
+        plan: FrequencyPlan,
+    ) -> Result<Option<Self>, ObserveError> {
+        let begin = monotonic_now();
+        let recipe = Recipe::new(process, plan, online_cpus(), false, false);
+        let phase = match proc::threads(process)?.len() {
+            1 => recipe.plan.first_phase(),
+            _ => recipe.plan.phase_of_several(),
+        };
+        let hz = recipe.plan.frequency(phase, Duration::ZERO);
+        let Some((events, rings)) = OnCpus::open(&recipe, hz) else {
+            return Ok(None);
+        };
+        let mut sampler = Self::new(recipe, Vec::new(), Some(events), rings);
+        (sampler.phase, sampler.hz) = (phase, hz);
+        sampler.enough = sampler.recipe.plan.enough(phase, Duration::ZERO);
+        sampler.since = Some(Instant::now());
+        sampler.synthesize(begin)?;
+        Ok(Some(sampler))
+    }
+
     fn with_first(recipe: Recipe, first: TaskEvents) -> Result<Self, ObserveError> {
         let rings = first.map_rings()?;
+        Ok(Self::new(recipe, vec![first], None, rings))
+    }
+
+    fn new(
+        recipe: Recipe,
+        tasks: Vec<TaskEvents>,
+        on_cpus: Option<OnCpus>,
+        rings: Vec<Ring>,
+    ) -> Self {
         let phase = recipe.plan.first_phase();
-        Ok(Self {
+        Self {
             phase,
             enough: recipe.plan.enough(phase, Duration::ZERO),
             hz: recipe.plan.frequency(phase, Duration::ZERO),
             recipe,
-            tasks: vec![first],
+            tasks,
+            on_cpus,
             stream: Stream::new(rings),
             watched: 0,
             since: None,
             samples_in_step: 0,
             unobserved: 0,
-        })
+        }
+    }
+
+    /// Whether the events are on CPUs, not on the process's threads.
+    pub const fn is_on_cpus(&self) -> bool {
+        self.on_cpus.is_some()
     }
 
     /// Opens events on `threads` and on threads that begin meanwhile, until a listing shows no new
@@ -289,7 +341,17 @@ impl PerfSampler {
     fn collect(&mut self) {
         let only = self.recipe.process;
         let all = self.recipe.follow_children;
-        let wanted = |event: &Event| all || concerns(event, only);
+        let on_cpus = &mut self.on_cpus;
+        let wanted = |event: &Event| {
+            let wanted = all || concerns(event, only);
+            match on_cpus {
+                Some(on_cpus) if wanted => {
+                    on_cpus.note(event);
+                    !on_cpus.is_anothers()
+                }
+                _ => wanted,
+            }
+        };
         self.samples_in_step += self.stream.collect(wanted);
     }
 
@@ -327,6 +389,9 @@ impl PerfSampler {
     }
 
     fn change(&mut self, hz: u32) {
+        if let Some(on_cpus) = &self.on_cpus {
+            on_cpus.set_frequency(hz);
+        }
         let (from, to) = (self.recipe.set_of(self.hz), self.recipe.set_of(hz));
         if from != to {
             for task in &self.tasks {
@@ -343,6 +408,9 @@ impl PerfSampler {
     /// # Errors
     /// [`ObserveError::System`] if `poll` fails.
     pub fn wait(&mut self, timeout: Duration) -> Result<Wait, ObserveError> {
+        if let Some(on_cpus) = &self.on_cpus {
+            return on_cpus.wait(timeout);
+        }
         let deadline = Instant::now() + timeout;
         while let Some(task) = self.tasks.get(self.watched) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -366,12 +434,6 @@ impl PerfSampler {
 /// Whether an event belongs to `process`, or to the observer itself.
 fn concerns(event: &Event, only: ProcessId) -> bool {
     event.process().is_none_or(|process| process == only)
-}
-
-/// The CPUs on which a thread can run.
-pub(super) fn online_cpus() -> Vec<u32> {
-    let cpus = crate::machine::online_cpus();
-    if cpus.is_empty() { vec![0] } else { cpus }
 }
 
 /// How many more descriptors this process may open, after raising its soft

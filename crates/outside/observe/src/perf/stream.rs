@@ -36,18 +36,20 @@ impl Stream {
     }
 
     /// Reads all rings, and keeps the events that `wanted` picks until they are passed on. Returns
-    /// how many of all were samples.
-    pub(super) fn collect(&mut self, wanted: impl Fn(&Event) -> bool) -> u64 {
+    /// how many of these are samples.
+    pub(super) fn collect(&mut self, mut wanted: impl FnMut(&Event) -> bool) -> u64 {
         for ring in &mut self.rings {
             self.bytes.clear();
             ring.take(&mut self.bytes);
             record::parse(&self.bytes, &mut self.parsed);
         }
-        let sample = |(_, event): &&(Time, Event)| matches!(event, Event::Sample(_));
-        let samples = self.parsed.events.iter().filter(sample).count() as u64;
+        let mut samples = 0;
         let events = self.parsed.events.drain(..);
-        self.pending
-            .extend(events.filter(|(_, event)| wanted(event)));
+        self.pending.extend(events.filter(|(_, event)| {
+            let keeps = wanted(event);
+            samples += u64::from(keeps && matches!(event, Event::Sample(_)));
+            keeps
+        }));
         samples
     }
 

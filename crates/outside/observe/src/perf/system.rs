@@ -4,11 +4,11 @@
 //! Starts and ends of threads and executions of programs are reported, mappings are not: `/proc` has
 //! those of the few processes that are looked at closely. Must not choose among processes.
 
-use super::open::RING_PAGES;
+use super::open::{RING_PAGES, online_cpus};
 use super::plan::{MAX_FREQUENCY, period_ns};
 use super::record::LAYOUT;
-use super::sampler::{Wait, online_cpus};
 use super::stream::Stream;
+use super::waited::Wait;
 use crate::perf_event::{Attr, EventTarget, PAGE, PerfEvent, Ring, kernel, poll};
 use crate::{Event, ObserveError, PerfRefusal};
 use std::hint::black_box;

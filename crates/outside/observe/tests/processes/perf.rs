@@ -267,20 +267,43 @@ fn the_first_event_opens_beside_others() {
 
 #[test]
 fn attaching_reports_existing_threads_and_mappings() {
+    attached_by(|pid, plan| Some(PerfSampler::attach(pid, plan, false).unwrap()));
+}
+
+/// Events on CPUs deliver what events on the threads do, and nothing of other processes.
+#[test]
+fn events_on_cpus_report_the_same() {
+    attached_by(|pid, plan| {
+        let sampler = PerfSampler::attach_on_cpus(pid, plan).unwrap();
+        match &sampler {
+            Some(sampler) => assert!(sampler.is_on_cpus()),
+            None => println!("SKIP: the kernel refuses events of the whole machine"),
+        }
+        sampler
+    });
+}
+
+fn attached_by(attach: impl Fn(ProcessId, FrequencyPlan) -> Option<PerfSampler>) {
     let Some((_directory, program)) = spin_to_sample() else {
         return;
     };
     let (child, threads) = start_spinning(&program, &[]);
     let pid = ProcessId(child.id());
     for plan in [FrequencyPlan::fixed(1000), FrequencyPlan::default()] {
-        let mut sampler = PerfSampler::attach(pid, plan, false).unwrap();
+        let Some(mut sampler) = attach(pid, plan) else {
+            end(child);
+            return;
+        };
         assert_eq!(sampler.unobserved_threads(), 0);
         let mut sampled = BTreeSet::new();
         let mut started = BTreeSet::new();
         let mut mapped = false;
         observe(&mut sampler, |event| {
             match event {
-                Event::Sample(sample) => drop(sampled.insert(sample.thread.0)),
+                Event::Sample(sample) => {
+                    assert_eq!(sample.process, pid);
+                    sampled.insert(sample.thread.0);
+                }
                 Event::ThreadStart { thread, .. } => drop(started.insert(thread.0)),
                 Event::Map { mapping, .. } => {
                     mapped |= mapping.execute && mapping.path == program.to_str().unwrap();
@@ -291,7 +314,10 @@ fn attaching_reports_existing_threads_and_mappings() {
         });
         assert!(threads.is_subset(&started) && started.contains(&pid.0) && mapped);
     }
-    let mut sampler = PerfSampler::attach(pid, FrequencyPlan::default(), false).unwrap();
+    let Some(mut sampler) = attach(pid, FrequencyPlan::default()) else {
+        end(child);
+        return;
+    };
     end(child);
     let begin = Instant::now();
     while sampler.wait(Duration::from_secs(1)).unwrap() != Wait::Ended {
