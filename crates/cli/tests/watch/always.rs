@@ -13,7 +13,7 @@ use sunder_workloads::Variant;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A watch of the process `pid`, which appends its records to `file`.
-fn watching(pid: &str, file: &Path) -> Ended {
+pub fn watching(pid: &str, file: &Path) -> Ended {
     let mut command = plain_sunder();
     command.args([
         "watch",
@@ -30,7 +30,7 @@ fn watching(pid: &str, file: &Path) -> Ended {
 }
 
 /// The whole lines of a file so far.
-fn so_far(file: &Path) -> Vec<Record> {
+pub fn so_far(file: &Path) -> Vec<Record> {
     let text = std::fs::read(file).unwrap_or_default();
     let whole = text
         .iter()
@@ -40,7 +40,7 @@ fn so_far(file: &Path) -> Vec<Record> {
 }
 
 /// Waits for records in `file` among which `is` holds.
-fn wait_for(file: &Path, is: impl Fn(&[Record]) -> bool) -> Result<Vec<Record>, String> {
+pub fn wait_for(file: &Path, is: impl Fn(&[Record]) -> bool) -> Result<Vec<Record>, String> {
     let since = Instant::now();
     while since.elapsed() < PATIENCE {
         let records = so_far(file);
@@ -53,13 +53,13 @@ fn wait_for(file: &Path, is: impl Fn(&[Record]) -> bool) -> Result<Vec<Record>, 
 }
 
 /// Ends it by a signal; it has to end well.
-fn end(mut watch: Ended, signal: i32) {
+pub fn end(mut watch: Ended, signal: i32) {
     watch.kill(signal);
     let ended = watch.child().wait().expect("it ends");
     assert!(ended.success(), "{ended}");
 }
 
-fn has(event: Happening) -> impl Fn(&[Record]) -> bool {
+pub fn has(event: Happening) -> impl Fn(&[Record]) -> bool {
     move |records| findings(records).iter().any(|f| f.event == event)
 }
 

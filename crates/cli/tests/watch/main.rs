@@ -4,6 +4,7 @@
 mod support;
 
 mod always;
+mod changing;
 mod collector;
 mod contrib;
 mod once;

@@ -8,7 +8,8 @@ use std::process::Command;
 use sunder_findings::{Happening, fingerprint};
 use sunder_workloads::Variant;
 
-fn watch(arguments: &[&str]) -> Vec<u8> {
+/// What a watch with these arguments tells.
+pub fn watch(arguments: &[&str]) -> Vec<u8> {
     let mut command = sunder();
     let seen = command.args(["watch", "--quiet", "--json", "/dev/stdout"]);
     let seen = seen.args(arguments).output().expect("it starts");

@@ -206,8 +206,12 @@ impl Watcher {
         self.sampler.wait(pause)?;
         let mut events = Vec::new();
         self.sampler.drain(&mut |event| events.push(event));
+        let lost = self.lost;
         for event in events {
             self.take_and_tell(event, tell);
+        }
+        if self.lost > lost {
+            self.find_ended(tell);
         }
         self.looks.iter_mut().for_each(Look::step);
         self.end_looks(tell);
@@ -448,18 +452,25 @@ impl Watcher {
 
     /// Ends a period: what was lost in it, and the status.
     fn tick(&mut self, tell: &mut dyn FnMut(Record)) {
-        // The kernel's report of an end may have been lost.
-        let known = self.known.processes();
-        let is_gone = |o: &&Origin| proc::start_ticks(ProcessId(o.pid)) != Some(o.started_ticks);
-        let gone: Vec<ProcessId> = known.filter(is_gone).map(|o| ProcessId(o.pid)).collect();
-        for process in gone {
-            self.image_ends(process, tell);
-        }
+        self.find_ended(tell);
         let census = &self.census;
         self.known
             .add_lost(|process, threads| census.seconds_of(process, threads));
         self.tell_status(tell);
         self.census.begin_period();
+    }
+
+    /// Finds processes that have ended, of those that are looked at or have findings: the kernel's report of
+    /// an end may have been lost, and another process may have the number by now.
+    fn find_ended(&mut self, tell: &mut dyn FnMut(Record)) {
+        let looks = self.looks.iter().map(|look| &look.origin);
+        let namings = self.namings.iter().map(|naming| &naming.origin);
+        let all = self.known.processes().chain(looks).chain(namings);
+        let is_gone = |o: &&Origin| proc::start_ticks(ProcessId(o.pid)) != Some(o.started_ticks);
+        let gone: Vec<ProcessId> = all.filter(is_gone).map(|o| ProcessId(o.pid)).collect();
+        for process in gone {
+            self.image_ends(process, tell);
+        }
     }
 
     fn tell_status(&mut self, tell: &mut dyn FnMut(Record)) {
