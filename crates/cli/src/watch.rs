@@ -7,12 +7,13 @@ mod told;
 use crate::args::Watch;
 use crate::destination::print;
 use crate::{confined, status};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use observing::Observing;
+use std::path::Path;
 use sunder_access::ProcessId;
 use sunder_findings::Record;
 use sunder_pipeline::own_cpu_seconds;
-use sunder_watch::{Options, Selection};
+use sunder_watch::{Answers, Options, Selection};
 use told::Told;
 
 /// Runs the command. Returns the exit status.
@@ -66,6 +67,18 @@ fn convert(options: &Watch) -> Result<Options> {
         line_size: options.observe.line_size,
         watch_budget: options.observe.watch_budget,
         host: options.host.clone().unwrap_or_else(own_name),
+        answers: options.cache.as_deref().map(cache).transpose()?,
+    })
+}
+
+/// The file of answers in a folder, which is made if it is not there.
+fn cache(folder: &Path) -> Result<Answers> {
+    let opened = std::fs::create_dir_all(folder).and_then(|()| Answers::open(folder));
+    opened.with_context(|| {
+        format!(
+            "cannot keep answers in {}; another watch may use it",
+            folder.display()
+        )
     })
 }
 

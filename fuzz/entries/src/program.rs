@@ -35,6 +35,7 @@ pub fn program(bytes: &[u8]) {
         files: Arc::new(OwnFiles::default()),
         executable: None,
         debuginfod_cache: None,
+        memory: None,
     });
     names.set_mappings(mappings);
     for place in places(bytes.len() as u64) {

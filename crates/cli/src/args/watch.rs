@@ -76,6 +76,9 @@ pub struct Watch {
     /// How much may wait for each signal, in MiB; beyond that the oldest is dropped and counted
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pub spool_size: u64,
+    /// Keep what debug information has told in this folder, so that another look at the same build costs less
+    #[arg(long, value_name = "FOLDER")]
+    pub cache: Option<PathBuf>,
     /// Nothing on standard output
     #[arg(long, short)]
     pub quiet: bool,

@@ -4,6 +4,7 @@
 mod support;
 
 mod always;
+mod cached;
 mod changing;
 mod collector;
 mod contrib;

@@ -1,6 +1,7 @@
 //! The inputs and results of queries. Filled by [`crate::Names`], read by the code that makes
 //! findings.
 
+use serde::{Deserialize, Serialize};
 use sunder_access::{Address, CodeAddress, Span, ThreadId};
 
 /// One function at a code address.
@@ -37,7 +38,7 @@ impl CodeFrame {
 }
 
 /// The position of a declaration in the source.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declared {
     /// Path as the debug information has it.
     pub file: String,
@@ -138,7 +139,7 @@ pub enum ObjectKind {
 }
 
 /// A type of one module's debug information; valid only for the [`crate::Names`] that returned it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeHandle {
     pub(crate) module: u32,
     pub(crate) ty: u32,
@@ -191,7 +192,7 @@ impl ObjectName {
 }
 
 /// How an instruction reaches the object that it accesses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Storage {
     /// Through a pointer or reference.
     Pointer,
@@ -202,7 +203,7 @@ pub enum Storage {
 }
 
 /// The memory operand of an instruction, according to the debug information.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TypedAccess {
     /// How the object is reached.
     pub storage: Storage,
@@ -211,6 +212,7 @@ pub struct TypedAccess {
     /// The type of the object that the pointer points to, or of the variable.
     pub type_name: String,
     /// That type, for queries of fields.
+    #[serde(skip)]
     pub type_handle: TypeHandle,
     /// Whether the type is a record of the program's own, not a number or a part of a library: such
     /// a type is better evidence of the type of a heap block.

@@ -28,6 +28,7 @@ use crate::options::NameOptions;
 use gimli::{AttributeValue, Section};
 use object::read::elf::ElfFile64;
 use sections::Dwarf;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use sunder_access::LinkAddress;
 use unit::{MAIN, SUPPLEMENTARY};
@@ -358,7 +359,7 @@ impl DebugInfo {
 }
 
 /// A function at an address, before its name is made readable.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RawFrame {
     pub(crate) function: Option<String>,
     pub(crate) file: Option<String>,

@@ -9,13 +9,15 @@ use crate::answer::Declared;
 use crate::dwarf::{DebugInfo, DieRef, Language, StaticLocation};
 use crate::types::{TypeId, TypeTable};
 use gimli::constants as dw;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// A variable with static storage.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Variable {
     /// Qualified name.
     pub(crate) name: String,
+    #[serde(skip)]
     pub(crate) ty: TypeId,
     pub(crate) size: u64,
     /// Link address, or offset in the TLS block.

@@ -12,7 +12,7 @@ use object::{
 };
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use sunder_access::{LinkAddress, PAGE};
 
@@ -107,6 +107,24 @@ impl Image {
             has_dwarf: has_dwarf(&elf),
             file,
         })
+    }
+
+    /// What tells its file from all others: its build id, and which file it is. The build id alone is not
+    /// enough, since whoever builds a program chooses it: answers about one program would then name the
+    /// data of another. `None` if it has none.
+    pub(crate) fn identity(&self) -> Option<String> {
+        let id = self.build_id.as_deref().filter(|id| id.len() >= 8)?;
+        let digits = id.iter().take(64).map(|byte| format!("{byte:02x}"));
+        let facts = self.file.metadata().ok()?;
+        Some(format!(
+            "{} {:x} {:x} {:x} {:x}.{:x}",
+            digits.collect::<String>(),
+            facts.dev(),
+            facts.ino(),
+            facts.size(),
+            facts.ctime(),
+            facts.ctime_nsec()
+        ))
     }
 
     /// The file itself.

@@ -27,6 +27,12 @@ pub(crate) struct Module {
     pub(crate) image: Image,
     /// `None` until first needed.
     pub(crate) debug: Option<Option<Debug>>,
+    /// See [`Image::identity`]; `None` until first needed.
+    identity: Option<Option<String>>,
+    /// Whether a memory has answered questions that its debug information was asked before.
+    pub(crate) is_remembered: bool,
+    /// The entries of types that have handles which do not depend on what has been loaded.
+    pub(crate) dies: Vec<DieRef>,
 }
 
 /// The debug information of a module and the tables made of it.
@@ -240,7 +246,18 @@ impl Module {
             path,
             image,
             debug: None,
+            identity: None,
+            is_remembered: false,
+            dies: Vec::new(),
         }
+    }
+
+    /// What tells its file from all others.
+    pub(crate) fn identity(&mut self) -> Option<String> {
+        let Self {
+            image, identity, ..
+        } = self;
+        identity.get_or_insert_with(|| image.identity()).clone()
     }
 
     /// The debug information, loaded at the first call.
@@ -249,7 +266,9 @@ impl Module {
         options: &NameOptions,
         limits: &mut Limits,
     ) -> Option<(&mut Debug, &Image)> {
-        let Self { path, image, debug } = self;
+        let Self {
+            path, image, debug, ..
+        } = self;
         let debug = debug.get_or_insert_with(|| {
             let mut missing = Vec::new();
             let loaded = Debug::load(image, options, &mut missing);

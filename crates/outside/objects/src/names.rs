@@ -9,6 +9,7 @@ mod loops;
 mod placed;
 mod placing;
 mod process;
+mod recalled;
 mod thread_blocks;
 mod thread_local;
 mod variables;
@@ -23,13 +24,14 @@ use placed::Placed;
 use crate::answer::{
     CodeFrame, HeapBlock, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess,
 };
-use crate::dwarf::{Language, StaticLocation};
+use crate::dwarf::{Language, RawFrame, StaticLocation};
 use crate::fold;
 use crate::globals::Variable;
 use crate::limits::is_system_library;
 use crate::module::{Debug, Module};
 use crate::packages;
 use crate::path;
+use crate::remembered::Place;
 use crate::tables::Tables;
 use crate::types::TypeId;
 use sunder_access::{Address, CodeAddress};
@@ -43,7 +45,7 @@ impl Names {
             let Some(number) = self.modules.iter().position(|m| m.path == *file) else {
                 continue;
             };
-            if self.debug(number).is_none() && !without.contains(&number) {
+            if !self.has_debug(number) && !without.contains(&number) {
                 without.push(number);
             }
         }
@@ -84,10 +86,15 @@ impl Names {
             return vec![self.unplaced_frame(code, shown)];
         };
         let file = self.modules[placed.module].path.clone();
-        let raw = match self.debug_for_frames(placed.module) {
-            Some((debug, limits)) => debug.tables.info.frames(placed.link, limits),
-            None => Vec::new(),
-        };
+        let link = placed.link;
+        let raw: Vec<RawFrame> = self.recalled(
+            placed.module,
+            || format!("frames {:x}", link.0),
+            |names| match names.debug_for_frames(placed.module) {
+                Some((debug, limits)) => debug.tables.info.frames(link, limits),
+                None => Vec::new(),
+            },
+        );
         let image = &self.modules[placed.module].image;
         let symbol = image
             .is_code(placed.link)
@@ -241,13 +248,29 @@ impl Names {
     }
 
     fn variable(&mut self, module: usize, place: StaticLocation) -> Option<(Variable, TypeHandle)> {
-        let (debug, limits) = self.debug(module)?;
-        let variable = debug.tables.variable(place, limits)?;
-        let handle = TypeHandle {
-            module: module as u32,
-            ty: variable.ty.0,
+        let question = || match place {
+            StaticLocation::Address(address) => format!("variable {address:x}"),
+            StaticLocation::Tls(offset) => format!("thread-local {offset:x}"),
         };
+        let (variable, place) = self.recalled(module, question, |names| {
+            let (debug, limits) = names.debug(module)?;
+            let variable = debug.tables.variable(place, limits)?;
+            let place = names.place_of(module, variable.ty)?;
+            Some((variable, place))
+        })?;
+        let handle = self.handle(module, variable.ty, place)?;
         Some((variable, handle))
+    }
+
+    /// The handle of a type: that of its entry if answers are remembered, else that of the loaded type.
+    fn handle(&mut self, module: usize, ty: TypeId, place: Place) -> Option<TypeHandle> {
+        if self.options.memory.is_some() {
+            return self.handle_at(module, place);
+        }
+        Some(TypeHandle {
+            module: u32::try_from(module).ok()?,
+            ty: ty.0,
+        })
     }
 
     fn variable_name(
@@ -338,8 +361,11 @@ impl Names {
         if object.kind == ObjectKind::Heap {
             return self.field_path(handle, object.size?, offset);
         }
-        let types = &self.loaded(handle)?.tables.types;
-        let inside = path::path(types, TypeId(handle.ty), offset, true);
+        let question = format!("inside {offset:x}");
+        let inside = self.recalled_of_type(handle, &question, |names, handle| {
+            let types = &names.loaded(handle)?.tables.types;
+            Some(path::path(types, TypeId(handle.ty), offset, true))
+        })?;
         Some(format!("{}{inside}", object.name.as_deref().unwrap_or("")))
     }
 
@@ -347,6 +373,13 @@ impl Names {
     /// array of them: `.hits`, `[3].hits`; empty for a block that is one scalar. `None` if the
     /// type's size is not known.
     pub fn field_path(&mut self, ty: TypeHandle, block: u64, offset: u64) -> Option<String> {
+        let question = format!("field {block:x} {offset:x}");
+        self.recalled_of_type(ty, &question, |names, ty| {
+            names.loaded_field_path(ty, block, offset)
+        })
+    }
+
+    fn loaded_field_path(&mut self, ty: TypeHandle, block: u64, offset: u64) -> Option<String> {
         let types = &self.loaded(ty)?.tables.types;
         let id = TypeId(ty.ty);
         let size = types.size(id).filter(|&s| s > 0)?;
@@ -362,39 +395,43 @@ impl Names {
 
     /// The name of `ty` in the syntax of its language.
     pub fn type_name(&mut self, ty: TypeHandle) -> Option<String> {
-        let debug = self.loaded(ty)?;
-        Some(
-            debug
-                .tables
-                .types
-                .name(&mut debug.tables.info, TypeId(ty.ty)),
-        )
+        self.recalled_of_type(ty, "name", |names, ty| {
+            let Tables { info, types, .. } = &mut names.loaded(ty)?.tables;
+            Some(types.name(info, TypeId(ty.ty)))
+        })
     }
 
     /// Whether `ty`, or its element, is a record of the program's own.
     pub fn is_own_record(&mut self, ty: TypeHandle) -> bool {
-        let Some(debug) = self.loaded(ty) else {
-            return false;
-        };
-        let types = &debug.tables.types;
-        let ty = TypeId(ty.ty);
-        types.is_own_record(types.element(ty).unwrap_or(ty))
+        self.recalled_of_type(ty, "own", |names, ty| {
+            let Some(debug) = names.loaded(ty) else {
+                return false;
+            };
+            let types = &debug.tables.types;
+            let ty = TypeId(ty.ty);
+            types.is_own_record(types.element(ty).unwrap_or(ty))
+        })
     }
 
     /// The language in which `ty` was written; `None` if the file does not say.
     pub fn language_of(&mut self, ty: TypeHandle) -> Option<Language> {
-        let types = &self.loaded(ty)?.tables.types;
-        let language = types.get(TypeId(ty.ty))?.language;
-        (language != Language::Other).then_some(language)
+        self.recalled_of_type(ty, "language", |names, ty| {
+            let types = &names.loaded(ty)?.tables.types;
+            let language = types.get(TypeId(ty.ty))?.language;
+            (language != Language::Other).then_some(language)
+        })
     }
 
     /// The language in which the function at `code` was written.
     pub fn language_at(&mut self, code: CodeAddress) -> Option<Language> {
         let placed = self.place(Address(code.0))?;
-        let (debug, limits) = self.debug_for_frames(placed.module)?;
-        let (die, ..) = debug.tables.function(placed.link, limits)?;
-        let language = debug.tables.info.unit(die.unit)?.language();
-        (language != Language::Other).then_some(language)
+        let question = || format!("language {:x}", placed.link.0);
+        self.recalled(placed.module, question, |names| {
+            let (debug, limits) = names.debug_for_frames(placed.module)?;
+            let (die, ..) = debug.tables.function(placed.link, limits)?;
+            let language = debug.tables.info.unit(die.unit)?.language();
+            (language != Language::Other).then_some(language)
+        })
     }
 
     /// The size of `ty` in bytes.
@@ -409,10 +446,11 @@ impl Names {
     }
 
     /// The size of an element of the array `ty`.
-    fn element_size(&self, ty: TypeHandle) -> Option<u64> {
-        let debug = self.modules.get(ty.module as usize)?.debug.as_ref()?;
-        let types = &debug.as_ref()?.tables.types;
-        types.element(TypeId(ty.ty)).and_then(|e| types.size(e))
+    fn element_size(&mut self, ty: TypeHandle) -> Option<u64> {
+        self.recalled_of_type(ty, "element", |names, ty| {
+            let types = &names.loaded(ty)?.tables.types;
+            types.element(TypeId(ty.ty)).and_then(|e| types.size(e))
+        })
     }
 
     fn loaded(&mut self, ty: TypeHandle) -> Option<&mut Debug> {
@@ -426,6 +464,18 @@ impl Names {
     /// The typed memory operand of the instruction at `code`.
     pub fn typed_access(&mut self, code: CodeAddress) -> Option<TypedAccess> {
         let placed = self.place(Address(code.0))?;
+        let module = placed.module;
+        let question = || format!("access {:x}", placed.link.0);
+        let (mut access, place) = self.recalled(module, question, |names| {
+            let access = names.loaded_access(placed)?;
+            let place = names.place_of(module, TypeId(access.type_handle.ty))?;
+            Some((access, place))
+        })?;
+        access.type_handle = self.handle(module, TypeId(access.type_handle.ty), place)?;
+        Some(access)
+    }
+
+    fn loaded_access(&mut self, placed: Placed) -> Option<TypedAccess> {
         let executable = self.executable() == Some(placed.module);
         let Self {
             modules,

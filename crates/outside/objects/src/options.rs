@@ -2,6 +2,7 @@
 //! caller.
 
 use crate::files::{Files, OwnFiles};
+use crate::remembered::Memory;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub struct NameOptions {
     pub executable: Option<Arc<File>>,
     /// The folder of ours in which debuginfod's tools keep downloaded files.
     pub debuginfod_cache: Option<PathBuf>,
+    /// Keeps what debug information has answered; none by default.
+    pub memory: Option<Arc<dyn Memory>>,
 }
 
 impl Default for NameOptions {
@@ -26,6 +29,7 @@ impl Default for NameOptions {
             files: Arc::new(OwnFiles::default()),
             executable: None,
             debuginfod_cache: debuginfod_cache(),
+            memory: None,
         }
     }
 }

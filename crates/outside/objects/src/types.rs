@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 
 /// A type's number in its module's table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TypeId(pub(crate) u32);
 
 #[derive(Clone, Debug)]
@@ -83,6 +83,12 @@ pub(crate) fn inside((depth, parts): Place<'_>) -> Option<Place<'_>> {
 impl TypeTable {
     pub(crate) fn get(&self, id: TypeId) -> Option<&Type> {
         self.types.get(id.0 as usize)
+    }
+
+    /// The entry that a type was read from.
+    pub(crate) fn die_of(&self, id: TypeId) -> Option<DieRef> {
+        let mut all = self.known.iter();
+        all.find(|(_, known)| **known == id).map(|(die, _)| *die)
     }
 
     /// The size of a type in bytes.

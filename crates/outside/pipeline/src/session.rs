@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use sunder_access::{Address, Granule, Mappings, ProcessId, ThreadId, Time};
 use sunder_findings::Limit;
+use sunder_objects::Memory;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::machine::TYPICAL_TRANSFER_NS;
 use sunder_observe::{Decoded, Decoder, Event, ProcessCode, RawSample};
@@ -193,6 +194,13 @@ impl Session {
         self.shared.set_transfer(nanoseconds);
         for process in self.past.iter_mut().chain(self.processes.values_mut()) {
             process.judge.set_transfer(nanoseconds);
+        }
+    }
+
+    /// What debug information answers is looked for in `memory` first, and kept there.
+    pub fn remember_in(&mut self, memory: &Arc<dyn Memory>) {
+        for process in self.past.iter_mut().chain(self.processes.values_mut()) {
+            process.names.set_memory(Arc::clone(memory));
         }
     }
 

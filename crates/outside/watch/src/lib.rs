@@ -4,8 +4,10 @@
 //! there before (`known`). Nothing is loaded into a process, and none is stopped.
 //!
 //! Called by the program `sunder`, in a process that has given up its other rights. It must not print,
-//! write to files, or talk to others: its records go to the caller.
+//! write to files but to that of answers (`answers`), which the caller opens, or talk to others: its records go
+//! to the caller.
 
+mod answers;
 mod aside;
 mod census;
 mod known;
@@ -16,6 +18,7 @@ mod select;
 mod spend;
 mod watcher;
 
+pub use answers::Answers;
 pub use rights::{Missing, missing};
 pub use select::Selection;
 pub use watcher::{Asked, Options, watch};

@@ -6,10 +6,12 @@ use anyhow::Result;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use sunder_access::{Mapping, ProcessId, Time};
 use sunder_findings::{self as findings, Findings, Limit, Origin};
 use sunder_live::{Live, LiveObserver};
+use sunder_objects::Memory;
 use sunder_observe::machine::Machine;
 use sunder_observe::perf::Wait;
 use sunder_observe::{Event, ObserveError, RawSample, monotonic_now, proc};
@@ -170,9 +172,12 @@ impl Look {
         process.judge.is_any_line_contended()
     }
 
-    /// Ends the look and names what was found.
-    pub fn finish(mut self) -> Findings {
+    /// Ends the look and names what was found, with what `memory` knows.
+    pub fn finish(mut self, memory: Option<Arc<dyn Memory>>) -> Findings {
         self.live.finish();
+        if let Some(memory) = memory {
+            self.live.session.remember_in(&memory);
+        }
         let (start, end): (Time, Time) = (self.live.start(), monotonic_now());
         let mut limits = self.live.observer_limits();
         limits.push(Limit::Attached);

@@ -1,6 +1,7 @@
 //! The loop: samples of all CPUs are counted, processes whose threads run at once are looked at closely,
 //! a few at a time and as the budget allows, and what is found is told.
 
+use crate::answers::Answers;
 use crate::aside::{Aside, Work};
 use crate::census::Census;
 use crate::known::{Change, Known};
@@ -10,12 +11,14 @@ use crate::select::Selection;
 use crate::spend::{Spend, own_seconds};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use sunder_access::ProcessId;
 use sunder_findings::{
     DEFAULT_THRESHOLD_PERCENT, Finding, Findings, Happening, Origin, Record, Standing,
     WATCH_SCHEMA, WATCH_VERSION, WatchStatus, Watched,
 };
+use sunder_objects::Memory;
 use sunder_observe::machine::{self, Machine};
 use sunder_observe::perf::{SystemSampler, interrupt_cost};
 use sunder_observe::{Event, proc};
@@ -67,6 +70,8 @@ pub struct Options {
     pub watch_budget: f64,
     /// The machine's name.
     pub host: String,
+    /// Where answers of debug information are kept.
+    pub answers: Option<Answers>,
 }
 
 /// What the caller asks for.
@@ -134,6 +139,32 @@ struct Naming {
     aside: Aside,
     /// Whether the process has ended meanwhile.
     over: bool,
+}
+
+/// What a process answers that names: the length of the findings, the findings, and what it learned.
+struct Named;
+
+impl Named {
+    fn by(look: Look, answers: Option<&Answers>) -> Vec<u8> {
+        let known = answers.map(Answers::read);
+        let memory = known.clone().map(|known| known as Arc<dyn Memory>);
+        let findings = look.finish(memory).to_json().unwrap_or_default();
+        let mut answer = (findings.len() as u64).to_le_bytes().to_vec();
+        answer.extend_from_slice(findings.as_bytes());
+        if let Some(known) = known {
+            answer.extend(known.learned());
+        }
+        answer
+    }
+
+    /// Findings and what was learned; nothing of an answer that was cut short.
+    fn parts(answer: &[u8]) -> (&[u8], &[u8]) {
+        let parts = answer.split_first_chunk().and_then(|(length, rest)| {
+            let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+            rest.split_at_checked(length)
+        });
+        parts.unwrap_or_default()
+    }
 }
 
 impl Watcher {
@@ -311,10 +342,8 @@ impl Watcher {
             self.shown(origin, Vec::new(), over, tell);
             return;
         }
-        let named = Aside::begin(move || {
-            let found = look.finish().to_json();
-            found.unwrap_or_default().into_bytes()
-        });
+        let answers = self.options.answers.clone();
+        let named = Aside::begin(move || Named::by(look, answers.as_ref()));
         match named {
             Ok(aside) => self.namings.push(Naming {
                 origin,
@@ -333,7 +362,12 @@ impl Watcher {
                 continue;
             };
             self.ended.push(naming.aside);
-            match Findings::read(&answer[..]) {
+            let (findings, learned) = Named::parts(&answer);
+            if let Some(answers) = &self.options.answers {
+                // What is not kept is looked up again.
+                let _ = answers.add(learned);
+            }
+            match Findings::read(findings) {
                 Ok(findings) => {
                     let unknown = findings.run.unattributed_percent.unwrap_or(0.0);
                     self.status.samples_unattributed +=

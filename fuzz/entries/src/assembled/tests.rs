@@ -63,6 +63,7 @@ fn names(executable: &[u8]) -> (Names, tempfile::NamedTempFile) {
         files: Arc::new(OwnFiles::default()),
         executable: None,
         debuginfod_cache: None,
+        memory: None,
     });
     names.set_mappings(mappings);
     (names, file)

@@ -15,7 +15,7 @@ pub(crate) struct DieRef {
 }
 
 /// The language of a unit's source, in whose syntax its types are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Language {
     /// C.
     #[default]

@@ -128,6 +128,8 @@ impl Names {
         seen: Option<(TypeHandle, u64)>,
         offset: u64,
     ) -> Vec<LockCall> {
+        // Types that a memory told of are loaded: all code is looked through.
+        let seen = seen.map(|(ty, phase)| (self.loaded_type(ty), phase));
         let wanted = self.ways_to(object, seen, offset);
         let found = match self.lock_calls.take() {
             Some(found) => found,
@@ -161,7 +163,7 @@ impl Names {
         }
         let (handle, phase) = match (seen, object.type_handle) {
             (Some(seen), _) => seen,
-            (None, Some(handle)) => (handle, 0),
+            (None, Some(handle)) => (self.loaded_type(handle), 0),
             (None, None) => return ways,
         };
         let mut at = offset;

@@ -1,6 +1,7 @@
 //! Whether an instruction is in a loop of the function that a reader sees. Called for the code that
 //! advice may tell to keep a sum in a local variable.
 
+use super::placed::Placed;
 use super::process::Names;
 use sunder_access::{Address, CodeAddress};
 
@@ -13,6 +14,13 @@ impl Names {
     /// caller, it has no loop itself.
     pub fn in_loop(&mut self, code: CodeAddress, function: &str) -> Option<bool> {
         let placed = self.place(Address(code.0))?;
+        let question = || format!("loop {:x} {function}", placed.link.0);
+        self.recalled(placed.module, question, |names| {
+            names.is_in_loop(placed, function)
+        })
+    }
+
+    fn is_in_loop(&mut self, placed: Placed, function: &str) -> Option<bool> {
         let executable = self.executable() == Some(placed.module);
         let Self {
             modules,

@@ -8,6 +8,7 @@ use crate::generated::GeneratedCode;
 use crate::limits::Limits;
 use crate::module::{Debug, Module};
 use crate::options::NameOptions;
+use crate::remembered::Memory;
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
@@ -50,6 +51,11 @@ impl Names {
     /// Replaces the way in which files are opened. Modules that have been read stay in memory.
     pub fn set_files(&mut self, files: Arc<dyn Files>) {
         self.options.files = files;
+    }
+
+    /// Sets what keeps the answers of debug information.
+    pub fn set_memory(&mut self, memory: Arc<dyn Memory>) {
+        self.options.memory = Some(memory);
     }
 
     /// Sets the functions whose code a runtime made while the program ran.

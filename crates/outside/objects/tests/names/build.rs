@@ -87,6 +87,7 @@ impl Program {
             files: Arc::new(OwnFiles::default()),
             executable: None,
             debuginfod_cache: None,
+            memory: None,
         })
     }
 

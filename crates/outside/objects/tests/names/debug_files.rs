@@ -101,6 +101,7 @@ fn debug_file_is_found_by_build_id() {
         files: Arc::new(OwnFiles::default()),
         executable: None,
         debuginfod_cache: None,
+        memory: None,
     };
     let mut names = program.names_with(options);
     assert_eq!(
@@ -134,6 +135,7 @@ fn files_fetched_by_debuginfod_are_read() {
         files: Arc::new(OwnFiles::default()),
         executable: None,
         debuginfod_cache: Some(cache),
+        memory: None,
     });
     let field = field_of_tag(&program, &mut names, start);
     assert_eq!(field.as_deref(), Some("counters[1].tag"));
@@ -184,6 +186,7 @@ fn the_package_and_the_build_id_say_where_debug_information_is() {
             }),
             executable: None,
             debuginfod_cache: None,
+            memory: None,
         });
         names.set_mappings(mappings.clone());
         let start = program.address("counters");
@@ -310,6 +313,7 @@ fn a_container_s_files_are_read_below_its_root() {
         }),
         executable: None,
         debuginfod_cache: None,
+        memory: None,
     });
     names.set_mappings(mappings.clone());
     assert_eq!(
@@ -366,6 +370,7 @@ fn broken_files_are_an_answer_and_no_panic() {
             files: Arc::new(OwnFiles::default()),
             executable: None,
             debuginfod_cache: None,
+            memory: None,
         });
         names.set_mappings(mappings.clone());
         assert!(!names.frames(bump).is_empty());
@@ -385,6 +390,7 @@ fn broken_files_are_an_answer_and_no_panic() {
             files: Arc::new(OwnFiles::default()),
             executable: None,
             debuginfod_cache: None,
+            memory: None,
         });
         names.set_mappings(mappings.clone());
         assert!(!names.frames(bump).is_empty());
@@ -415,6 +421,7 @@ fn deleted_program_is_read_through_the_running_process() {
             files: Arc::new(OwnFiles::default()),
             executable,
             debuginfod_cache: None,
+            memory: None,
         });
         names.set_mappings(mappings.clone());
         let object = names.object_at(address, &ObjectContext::default());
@@ -445,6 +452,7 @@ fn deleted_library_is_read_through_the_given_path() {
             files: Arc::new(OwnFiles::default()),
             executable: None,
             debuginfod_cache: None,
+            memory: None,
         });
         let mut all = sunder_access::Mappings::new();
         for mut mapping in mappings.iter().cloned() {

@@ -9,4 +9,5 @@ mod holders;
 mod live;
 mod lock_calls;
 mod pointers;
+mod remembered;
 mod thread_locals;
