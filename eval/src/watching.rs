@@ -125,11 +125,11 @@ impl Drop for Watching {
 }
 
 fn last_status(records: Vec<Record>) -> Option<WatchStatus> {
-    let statuses = records.into_iter().filter_map(|record| match record {
+    let mut statuses = records.into_iter().filter_map(|record| match record {
         Record::Status(status) => Some(*status),
         Record::Finding(_) => None,
     });
-    statuses.last()
+    statuses.next_back()
 }
 
 impl Taken {
