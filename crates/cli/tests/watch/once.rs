@@ -53,7 +53,19 @@ fn among_all_processes_the_one_that_shares_falsely_is_found() {
             "{status:?}"
         );
         let lost = &status.present.iter().find(|p| p.pid.to_string() == own);
-        let lost = lost.ok_or("no cost")?.lost_seconds;
+        let there = lost.ok_or("no cost")?;
+        assert_eq!(there.build_id, found.origin.build_id);
+        assert!(there.appeared_unix_ns > status.begun_unix_ns && status.begun_unix_ns > 0);
+        let looked = status
+            .looked
+            .iter()
+            .find(|one| one.path == found.origin.path);
+        let looked = looked.expect("it was looked at");
+        assert_eq!(
+            (looked.looks, &looked.build_id),
+            (1, &found.origin.build_id)
+        );
+        let lost = there.lost_seconds;
         // Two threads lose at most all of their time.
         assert!((0.0..=8.5).contains(&lost) && lost > 0.01, "{lost}");
         Ok(())

@@ -109,6 +109,10 @@ pub struct WatchStatus {
     pub time_unix_ns: u64,
     /// The machine's name.
     pub host: String,
+    /// When the watch began, in nanoseconds since 1970: the same in all records of one watch. With the
+    /// machine's name it identifies the watch, since counts begin at 0 in each.
+    #[serde(default)]
+    pub begun_unix_ns: u64,
     /// For how long it has watched.
     pub seconds: f64,
     /// Samples of all processes.
@@ -144,6 +148,29 @@ pub struct WatchStatus {
     /// The findings that are there.
     #[serde(default)]
     pub present: Vec<Present>,
+    /// The programs that were looked at closely since the last status, whatever was found. Without them
+    /// "nothing was found" could not be told from "nobody has looked".
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub looked: Vec<Looked>,
+}
+
+/// A build of a program that was looked at closely.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Looked {
+    /// As in [`Origin`].
+    pub program: String,
+    /// As in [`Origin`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// As in [`Origin`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+    /// Close looks since the watch began that came to a result.
+    pub looks: u64,
+    /// When the first of them ended, in nanoseconds since 1970.
+    pub first_unix_ns: u64,
+    /// When the last of them ended.
+    pub last_unix_ns: u64,
 }
 
 /// A finding that is there.
@@ -160,6 +187,13 @@ pub struct Present {
     pub container: Option<String>,
     /// As in [`Origin`].
     pub pid: u32,
+    /// As in [`Origin`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+    /// When it appeared in this process, in nanoseconds since 1970. A finding that was gone and comes
+    /// again has appeared anew.
+    #[serde(default)]
+    pub appeared_unix_ns: u64,
     /// The cost of the finding, in percent of its threads' time.
     pub cost_percent: f64,
     /// CPU seconds that it has cost since it appeared, as far as samples show.

@@ -101,9 +101,13 @@ impl Otlp {
                 self.logs.put(request.encode_to_vec());
             }
             Record::Status(_) => {
+                let status = &metrics.status;
                 let times = metrics::Times {
-                    since_unix_ns: self.since_unix_ns,
-                    now_unix_ns: metrics.status.time_unix_ns,
+                    since_unix_ns: match status.begun_unix_ns {
+                        0 => self.since_unix_ns,
+                        begun => begun,
+                    },
+                    now_unix_ns: status.time_unix_ns,
                 };
                 let request = metrics::metrics_request(&self.resource, &figures(metrics), times);
                 self.metrics.put(request.encode_to_vec());

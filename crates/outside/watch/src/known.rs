@@ -38,6 +38,7 @@ struct OneKnown {
     /// Looks in a row that did not show it.
     missed: u32,
     threads: Vec<ThreadId>,
+    appeared_unix_ns: u64,
     lost_seconds: f64,
 }
 
@@ -57,8 +58,13 @@ pub struct Change {
 }
 
 impl Known {
-    /// A look at a process has shown these findings that count, and no others.
-    pub fn looked(&mut self, origin: &Origin, shown: Vec<Finding>) -> Vec<Change> {
+    /// A look at a process has shown these findings that count, and no others. `now_unix_ns`: the time.
+    pub fn looked(
+        &mut self,
+        origin: &Origin,
+        shown: Vec<Finding>,
+        now_unix_ns: u64,
+    ) -> Vec<Change> {
         let id = ProcessId(origin.pid);
         if shown.is_empty() && !self.processes.contains_key(&id)
             || self.processes.len() >= MOST_PROCESSES && !self.processes.contains_key(&id)
@@ -104,6 +110,7 @@ impl Known {
                     finding,
                     missed: 0,
                     threads,
+                    appeared_unix_ns: now_unix_ns,
                     lost_seconds: 0.0,
                 });
             }
@@ -161,6 +168,8 @@ impl Known {
             program: origin.program.clone(),
             container: origin.container.clone(),
             pid: origin.pid,
+            build_id: origin.build_id.clone(),
+            appeared_unix_ns: known.appeared_unix_ns,
             cost_percent: known.finding.cost_percent,
             lost_seconds: known.lost_seconds,
         })
@@ -206,7 +215,7 @@ mod tests {
     #[test]
     fn a_finding_is_told_when_it_appears_doubles_halves_and_goes() {
         let mut known = Known::default();
-        let mut look = |shown| told(known.looked(&origin(1), shown));
+        let mut look = |shown| told(known.looked(&origin(1), shown, 7));
         assert_eq!(look(vec![]), []);
         assert_eq!(look(vec![costing(10.0)]), [Happening::Appeared]);
         assert_eq!(look(vec![costing(19.0)]), []);
@@ -224,7 +233,7 @@ mod tests {
     #[test]
     fn a_small_cost_may_double_unheard() {
         let mut known = Known::default();
-        let mut look = |percent| told(known.looked(&origin(1), vec![costing(percent)]));
+        let mut look = |percent| told(known.looked(&origin(1), vec![costing(percent)], 7));
         assert_eq!(look(1.0), [Happening::Appeared]);
         assert_eq!(look(2.5), []);
         assert_eq!(look(3.0), [Happening::Changed]);
@@ -233,13 +242,30 @@ mod tests {
     #[test]
     fn with_its_process_a_finding_goes() {
         let mut known = Known::default();
-        known.looked(&origin(1), vec![costing(10.0)]);
-        known.looked(&origin(2), vec![costing(10.0)]);
+        known.looked(&origin(1), vec![costing(10.0)], 7);
+        known.looked(&origin(2), vec![costing(10.0)], 8);
         known.add_lost(|process, _| f64::from(process.0));
         let lost: f64 = known.present().iter().map(|p| p.lost_seconds).sum();
         assert!((lost - 0.3).abs() < 1e-9, "{lost}");
         assert_eq!(told(known.ended(ProcessId(1))), [Happening::Gone]);
         assert_eq!(told(known.ended(ProcessId(1))), []);
-        assert_eq!(known.present().len(), 1);
+        let present = known.present();
+        assert_eq!(present.len(), 1);
+        assert_eq!((present[0].pid, present[0].appeared_unix_ns), (2, 8));
+    }
+
+    #[test]
+    fn a_finding_that_comes_again_has_appeared_anew_and_counts_from_nothing() {
+        let mut known = Known::default();
+        let appeared = |known: &Known| known.present()[0].appeared_unix_ns;
+        known.looked(&origin(1), vec![costing(10.0)], 5);
+        known.add_lost(|_, _| 10.0);
+        known.looked(&origin(1), vec![costing(10.0)], 6);
+        assert_eq!(appeared(&known), 5);
+        known.looked(&origin(1), vec![], 7);
+        known.looked(&origin(1), vec![], 8);
+        known.looked(&origin(1), vec![costing(10.0)], 9);
+        assert_eq!(appeared(&known), 9);
+        assert_eq!(known.present()[0].lost_seconds.to_bits(), 0);
     }
 }

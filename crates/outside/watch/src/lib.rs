@@ -12,6 +12,7 @@ mod aside;
 mod census;
 mod known;
 mod look;
+mod looked;
 mod origin;
 mod rights;
 mod select;

@@ -29,8 +29,8 @@ pub fn origin(process: ProcessId, host: &str) -> Option<Origin> {
     })
 }
 
-/// The build id of its program. Reads the program's file, so it is only asked for when something was
-/// found.
+/// The build id of its program. Reads the program's file, so it is only asked for when the process is
+/// looked at.
 pub fn build_id(process: ProcessId) -> Option<String> {
     let file = ForeignFiles::of(process).executable().ok()?;
     sunder_objects::build_id(file)

@@ -6,6 +6,7 @@ use crate::aside::{Aside, Work};
 use crate::census::Census;
 use crate::known::{Change, Known};
 use crate::look::{Conditions, Look};
+use crate::looked::LookedAt;
 use crate::origin::{build_id, origin};
 use crate::select::Selection;
 use crate::spend::{Spend, own_seconds};
@@ -121,6 +122,7 @@ struct Watcher {
     /// Namings that are over and whose processes are not gone from the kernel's table yet.
     ended: Vec<Aside>,
     known: Known,
+    looked: LookedAt,
     /// When each process was looked at last; `None` if it is not to be watched.
     looked_at: HashMap<ProcessId, Option<Instant>>,
     started: Instant,
@@ -191,13 +193,17 @@ impl Watcher {
             namings: Vec::new(),
             ended: Vec::new(),
             known: Known::default(),
+            looked: LookedAt::default(),
             looked_at: HashMap::new(),
             started: Instant::now(),
             next_choice: CHOOSE_EVERY,
             // The first status says that it has begun.
             next_tick: options.once.map_or(Duration::ZERO, |_| options.interval),
             lost: 0,
-            status: WatchStatus::default(),
+            status: WatchStatus {
+                begun_unix_ns: now_unix_ns(),
+                ..WatchStatus::default()
+            },
             interrupts_before: 0.0,
             samples_before: 0,
             options,
@@ -386,18 +392,15 @@ impl Watcher {
     /// A look has shown these findings that count.
     fn shown(
         &mut self,
-        mut origin: Origin,
+        origin: Origin,
         findings: Vec<Finding>,
         over: bool,
         tell: &mut dyn FnMut(Record),
     ) {
         let process = ProcessId(origin.pid);
-        if !findings.is_empty() && !over {
-            // Its number may be another's by now.
-            let same = proc::start_ticks(process) == Some(origin.started_ticks);
-            origin.build_id = same.then(|| build_id(process)).flatten();
-        }
-        let changes = self.known.looked(&origin, findings);
+        let now = now_unix_ns();
+        self.looked.add(&origin, now);
+        let changes = self.known.looked(&origin, findings, now);
         self.tell_all(changes, tell);
         if over {
             let gone = self.known.ended(process);
@@ -467,7 +470,14 @@ impl Watcher {
             return;
         };
         let wanted = self.options.selection.holds(&origin);
-        let begun = wanted.then(|| Look::begin(origin, &self.conditions, self.sampler.frequency()));
+        let begun = wanted.then(|| {
+            let build_id = build_id(process);
+            // Its number may be another's by now.
+            let same = proc::start_ticks(process) == Some(origin.started_ticks);
+            let build_id = build_id.filter(|_| same);
+            let origin = Origin { build_id, ..origin };
+            Look::begin(origin, &self.conditions, self.sampler.frequency())
+        });
         match begun {
             Some(Ok(look)) => self.looks.push(look),
             // Not wanted, or not allowed: another program under this number is looked at again.
@@ -527,6 +537,7 @@ impl Watcher {
             spent_percent: self.spend.lately_percent(),
             memory_bytes: memory,
             present: self.known.present(),
+            looked: self.looked.take(),
             ..self.status.clone()
         };
         tell(Record::Status(Box::new(status)));
