@@ -6,6 +6,7 @@ mod card;
 mod code;
 mod comparison;
 mod facets;
+mod fleet;
 mod heatmap;
 mod place;
 mod timeline;
@@ -17,6 +18,7 @@ use askama::Template;
 use card::Card;
 pub use comparison::comparison_html;
 use facets::Facet;
+pub use fleet::fleet_html;
 use sunder_findings::{Exit, Findings};
 
 #[derive(Template)]

@@ -5,6 +5,8 @@
 mod comparison;
 mod explanation;
 mod finding;
+mod fleet;
+mod fleet_markdown;
 mod markdown;
 mod options;
 mod page;
@@ -14,6 +16,8 @@ mod watched;
 
 pub use comparison::comparison_text;
 pub use explanation::explanation;
+pub use fleet::fleet_text;
+pub use fleet_markdown::fleet_markdown;
 pub use markdown::comparison_markdown;
 pub use options::TextOptions;
 pub use watched::watched_text;

@@ -75,7 +75,7 @@ fn row(title: &str, change: &Change) -> String {
 }
 
 /// `text` as Markdown shows it unchanged, in one line.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in clean(text).chars() {
         match c {

@@ -5,7 +5,8 @@ use crate::html::{advised, cells, changed, everything, hostile};
 use std::path::Path;
 use std::process::Command;
 use sunder_findings::{Findings, examples};
-use sunder_report::html;
+use sunder_fleet::examples as fleets;
+use sunder_report::{fleet_html, html};
 
 /// A page in the browser after its scripts ran, and the browser's console.
 struct Seen {
@@ -141,6 +142,9 @@ fn pages() -> Vec<(&'static str, String)> {
             "changed",
             changed(&advised(vec![examples::mixed()]), &hostile()),
         ),
+        ("fleet", fleet_html(&fleets::fleet())),
+        ("fleet-hostile", fleet_html(&fleets::hostile())),
+        ("fleet-nothing", fleet_html(&fleets::nothing())),
     ]
 }
 

@@ -2,6 +2,7 @@
 
 mod browser;
 mod documentation;
+mod fleet;
 mod gain;
 mod html;
 mod odd_values;
