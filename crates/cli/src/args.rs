@@ -1,5 +1,6 @@
 //! The command line. Definitions only; nothing here acts.
 
+mod fleet;
 mod groups;
 mod options;
 mod patch;
@@ -9,6 +10,7 @@ mod target;
 mod traces;
 mod watch;
 
+pub use fleet::{Fleet, FleetCommand, FleetFormat, FleetReport};
 pub use groups::command;
 pub use options::{FailOn, Format, ObserveOptions, ReportOptions};
 pub use patch::Patch;
@@ -67,6 +69,8 @@ pub enum Command {
     Import(Import),
     /// Render a saved result again
     Report(Report),
+    /// Sum up what the watches of many machines found
+    Fleet(Fleet),
     /// Replay a trace on another machine: which nodes miss, and why
     Simulate(Simulate),
     /// Join the results of a trace's buckets to one result

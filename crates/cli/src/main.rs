@@ -11,6 +11,7 @@ mod destination;
 mod detect;
 mod doctor;
 mod explain;
+mod fleet;
 mod output;
 mod patch;
 mod progress;
@@ -66,6 +67,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Import(options) => saved::import(options),
         Command::Report(options) => saved::report(options),
         Command::Diff(options) => saved::diff(options),
+        Command::Fleet(options) => fleet::run(options),
         Command::Patch(options) => patch::run(options),
         Command::Run(options) => remedies::run(options),
         Command::Protect(options) => remedies::protect(options),

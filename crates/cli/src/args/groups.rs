@@ -10,7 +10,7 @@ use std::fmt::Write;
 const GROUPS: [(&str, &[&str]); 6] = [
     ("First steps", &["demo", "detect", "doctor"]),
     ("Find", &["attach", "watch", "top", "import"]),
-    ("Read", &["report", "diff", "explain"]),
+    ("Read", &["report", "diff", "fleet", "explain"]),
     ("Fix", &["patch", "cure", "protect", "repair", "run"]),
     (
         "Study",

@@ -8,6 +8,7 @@ mod cached;
 mod changing;
 mod collector;
 mod contrib;
+mod fleet;
 mod once;
 mod otlp;
 mod otlp_collector;

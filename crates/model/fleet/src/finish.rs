@@ -4,7 +4,7 @@ use crate::builds::{lives, resolved};
 use crate::gather::{Gather, Labels, NONE, Seen};
 use crate::hosts::hosts;
 use crate::objects::{Sums, families, row};
-use crate::summary::{FLEET_SCHEMA, FLEET_VERSION, Fleet, FleetContainer, FleetHost};
+use crate::summary::{FLEET_SCHEMA, FLEET_VERSION, Fleet, FleetContainer, FleetHost, Reading};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use sunder_findings::Answer;
@@ -27,8 +27,19 @@ struct Spent {
     seconds: f64,
 }
 
-/// Sums up.
-pub fn finish(all: &Gather) -> Fleet {
+impl Gather {
+    /// Sums up. `reading`: what the caller counted while it read.
+    pub fn finish(mut self, reading: Reading) -> Fleet {
+        self.reading = Reading {
+            records: self.reading.records,
+            left_out: self.reading.left_out,
+            ..reading
+        };
+        sum_up(&self)
+    }
+}
+
+fn sum_up(all: &Gather) -> Fleet {
     let seen = resolved(all);
     let lives = lives(all, &seen);
     let (spent, unnamed) = spent(all, &seen);
@@ -94,7 +105,7 @@ pub fn finish(all: &Gather) -> Fleet {
         objects,
         hosts,
         containers,
-        reading: all.reading().clone(),
+        reading: all.reading.clone(),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::line::{Figures, Line, SeenFinding, Wrong};
 use crate::names::{Names, shown};
-use crate::summary::{Fleet, Reading};
+use crate::summary::Reading;
 use rustc_hash::FxHashMap;
 use sunder_findings::{Happening, Sharing, WatchStatus};
 
@@ -127,7 +127,7 @@ pub struct Gather {
     /// CPU seconds by watch and labels.
     pub(crate) figures: FxHashMap<u32, FxHashMap<Labels, f64>>,
     entries_of_figures: usize,
-    reading: Reading,
+    pub(crate) reading: Reading,
 }
 
 impl Default for Gather {
@@ -187,20 +187,6 @@ impl Gather {
         let taken = self.labelled(figures);
         self.count(taken);
         Ok(())
-    }
-
-    /// Sums up. `reading`: what the caller counted while it read.
-    pub fn finish(mut self, reading: Reading) -> Fleet {
-        self.reading = Reading {
-            records: self.reading.records,
-            left_out: self.reading.left_out,
-            ..reading
-        };
-        crate::finish::finish(&self)
-    }
-
-    pub(crate) const fn reading(&self) -> &Reading {
-        &self.reading
     }
 
     /// Counts a fact that found no room.

@@ -362,7 +362,7 @@ pub(crate) fn history(object: &FleetObject) -> Option<String> {
             when(last.first_unix_ns)
         ),
         Step::Mended => format!(
-            "It is not there since build {name} of {}: not seen in {} looks.",
+            "It is gone since build {name} of {}: not seen in {} looks.",
             when(last.first_unix_ns),
             grouped(last.looks)
         ),
