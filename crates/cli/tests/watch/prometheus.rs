@@ -1,6 +1,7 @@
 //! The figures for Prometheus: read by hand, by the real `promtool`, and by a real Prometheus and node
 //! exporter.
 
+use crate::contrib::queries;
 use crate::records::{can_watch, records};
 use crate::support::installed::{free_port, installed};
 use crate::support::{Ended, plain_sunder};
@@ -95,6 +96,29 @@ fn the_rules_of_alerts_are_well_formed() {
     promtool(&["check", "rules", rules.to_str().expect("text")], "");
 }
 
+#[test]
+fn each_alert_is_raised_when_it_should_be_and_not_before() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/watch/alerts.test.yaml");
+    promtool(&["test", "rules", tests.to_str().expect("text")], "");
+}
+
+#[test]
+fn the_queries_of_the_dashboard_can_be_parsed() {
+    // As rules that record them: promtool parses the queries of those.
+    let mut rules = String::from("groups:\n  - name: dashboard\n    rules:\n");
+    for (number, query) in queries().iter().enumerate() {
+        // A string of JSON is one of YAML, too.
+        let query = serde_json::json!(query);
+        rules.push_str(&format!(
+            "      - record: of:query{number}\n        expr: {query}\n"
+        ));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("rules.yaml");
+    std::fs::write(&file, &rules).expect("written");
+    promtool(&["check", "rules", file.to_str().expect("text")], &rules);
+}
+
 /// A Prometheus. Dropping it ends it.
 struct Prometheus {
     program: PathBuf,
@@ -157,6 +181,13 @@ impl Prometheus {
         let all = results.into_iter().flatten();
         all.filter_map(|one| one["value"][1].as_str()?.parse().ok())
             .collect()
+    }
+
+    /// Whether it answers an expression, be it with nothing.
+    fn accepts(&self, expression: &str) -> bool {
+        let asked: String = expression.bytes().map(|b| format!("%{b:02x}")).collect();
+        let answer = get(self.port, &format!("/api/v1/query?query={asked}"));
+        answer.is_some_and(|answer| answer.contains("\"status\":\"success\""))
     }
 
     /// Asks until the values are as wanted.
@@ -250,6 +281,9 @@ fn a_real_prometheus_has_the_watch_s_figures_also_after_restarts() {
         prometheus.restart();
         prometheus.wait_for("up{job=\"page\"}", |values| values == [1.0]);
         prometheus.wait_for("sunder_cpus{job=\"page\"}", |values| values.len() == 1);
+        for query in queries() {
+            assert!(prometheus.accepts(&query), "{query}");
+        }
         watch.kill(libc::SIGTERM);
         assert!(watch.child().wait().expect("it ends").success());
         prometheus.wait_for("up{job=\"page\"}", |values| values == [0.0]);
