@@ -244,7 +244,7 @@ pub fn hostile() -> Fleet {
     };
     let there = present(&told, START, 99.0, 1e12, &finding_of);
     sum_up(&[
-        finding(&told, Happening::Appeared, 1e12, &finding_of),
+        finding(&told, Happening::Appeared, 1e4, &finding_of),
         status(
             &told,
             START - SECOND,

@@ -98,6 +98,8 @@ enum Kind {
 
 /// A larger share or number of seconds is none: 30,000 years.
 const LARGEST: f64 = 1e12;
+/// A larger share in percent is none, whatever it is a share of.
+const LARGEST_PERCENT: f64 = 1e4;
 
 /// A cost or a count of seconds that can be believed.
 fn is_figure(number: f64) -> bool {
@@ -132,7 +134,7 @@ impl Line {
     fn is_possible(&self) -> bool {
         match self {
             Self::Finding(seen) => {
-                is_figure(seen.finding.cost_percent) && is_fingerprint(&seen.fingerprint)
+                is_percent(seen.finding.cost_percent) && is_fingerprint(&seen.fingerprint)
             }
             Self::Status(status) => {
                 let all = [
@@ -143,13 +145,17 @@ impl Line {
                 ];
                 let present = status.present.iter().all(|one| {
                     is_figure(one.lost_seconds)
-                        && is_figure(one.cost_percent)
+                        && is_percent(one.cost_percent)
                         && is_fingerprint(&one.fingerprint)
                 });
                 present && all.into_iter().all(is_figure)
             }
         }
     }
+}
+
+fn is_percent(number: f64) -> bool {
+    (0.0..=LARGEST_PERCENT).contains(&number)
 }
 
 fn read<T: for<'a> Deserialize<'a>>(text: &[u8]) -> Result<T, Wrong> {
