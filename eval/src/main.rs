@@ -6,6 +6,7 @@ mod build_times;
 mod chaos;
 mod cure;
 mod detection;
+mod fleet;
 mod gain;
 mod ground_truth;
 mod heap;
@@ -140,6 +141,8 @@ enum Command {
     ServerCost(server_cost::What),
     /// Does a watch grow while processes start and end, and beside very many of them?
     WatchChurn(watch_churn::What),
+    /// `sunder fleet report` on the records of many machines; 3 runs if not given
+    Fleet(fleet::What),
     /// How long this workspace takes to build and to test in an empty folder; 3 runs if not
     /// given
     BuildTimes,
@@ -159,7 +162,7 @@ fn main() -> Result<()> {
     }
     let (repetitions, scale) = match cli.command {
         Command::Scst | Command::Suite(_) => (1, 1),
-        Command::GroundTruth | Command::Replay | Command::BuildTimes => (3, 1),
+        Command::GroundTruth | Command::Replay | Command::BuildTimes | Command::Fleet(_) => (3, 1),
         Command::SimulateReal => (1, 1),
         Command::Stress => (1000, 1),
         Command::Chaos => (20, 1),
@@ -200,6 +203,7 @@ fn main() -> Result<()> {
         Command::BuildTimes => build_times::run(&options),
         Command::ServerCost(what) => server_cost::run(&what, &options),
         Command::WatchChurn(what) => watch_churn::run(&what),
+        Command::Fleet(what) => fleet::run(&what, &options),
         Command::SimulateReal => simulate_real::run(&options),
         Command::GroundTruth => ground_truth::run(&options),
         Command::All(what) => all::run(&what, &options),
