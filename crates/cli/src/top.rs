@@ -3,6 +3,7 @@
 mod ansi;
 mod draw;
 mod kept;
+mod repair;
 mod screen;
 mod view;
 
@@ -11,6 +12,7 @@ use crate::attach::process;
 use crate::confined;
 use crate::detect::{exit_code, start_failure};
 use crate::output::Output;
+use crate::status;
 use crate::terminal;
 use crate::usage::wrong;
 use ansi::Ansi;
@@ -18,9 +20,11 @@ use anyhow::Result;
 use kept::Kept;
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
+use repair::Repairs;
 use screen::Screen;
 use std::collections::HashMap;
 use std::path::Path;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, Time};
 use sunder_confine::Work;
@@ -28,7 +32,9 @@ use sunder_findings::Findings;
 use sunder_live::{
     Ending, Live, LiveRemedy, Loaded, Look, Observation, Signals, is_program, observe_with,
 };
-use sunder_observe::{monotonic_now, proc};
+use sunder_observe::launch::Child;
+use sunder_observe::{ObserveError, monotonic_now, proc};
+use sunder_repair::attach::remember_own_confinement;
 use view::{COVERED, Picture, SLICES, View, Wish};
 
 /// The pause between two looks at the keys.
@@ -66,21 +72,24 @@ fn report(options: &Top) -> Result<Output> {
 
 fn of_program(options: &Top, name: &str) -> Result<u8> {
     let output = report(options)?;
+    remember_own_confinement()?;
     let mut shown = Shown::new(Screen::open()?, name);
     let kept = Kept::begin()?;
     let what = Observation {
         program: options.program.clone(),
         options: (&options.observe).into(),
-        begun: Some(confined::beside_our_own),
+        begun: Some(confined::beside_our_own_to_repair),
         ..Observation::default()
     };
     let done = observe_with(&what, &mut shown);
+    let repaired = shown.repairs.take_done();
     drop(shown);
     drop(kept);
-    let (findings, exit) = match done {
+    let (mut findings, exit) = match done {
         Ok(done) => done,
         Err(error) => return Ok(start_failure(&error)),
     };
+    repair::tell(repaired.as_ref(), &mut findings, options.quiet);
     output.write(&findings);
     Ok(exit_code(exit))
 }
@@ -92,20 +101,28 @@ fn of_process(options: &Top) -> Result<u8> {
     let file = proc::executable(process).unwrap_or_default();
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let mut shown = Shown::new(Screen::open()?, &format!("{name} ({process})"));
-    confined::beside(process, Work::Observe);
+    shown.process = Some(process);
+    remember_own_confinement()?;
+    confined::beside(process, Work::Repair);
     let _stops = Signals::hold_stops();
     let mut look = Look::begin(process, &(&options.observe).into(), None, Ending::BySignals)?;
     loop {
         // A view that waits for nothing but keys must look at them.
-        let until = look.live.elapsed() + KEYS_EVERY;
+        let until = look.live.elapsed() + shown.pause();
         look.go_on(Some(until), &mut |_| true)?;
+        shown.repairs.step(&mut look.live);
         if look.is_over() || shown.look(&mut look.live).is_some() {
             break;
         }
     }
+    // Before anything that takes long, and before a signal may end this process.
+    shown.repairs.end();
+    let repaired = shown.repairs.take_done();
     drop(shown);
-    output.write(&look.finish());
-    Ok(0)
+    let mut findings = look.finish();
+    let is_whole = repair::tell(repaired.as_ref(), &mut findings, options.quiet);
+    output.write(&findings);
+    Ok(if is_whole { 0 } else { status::FAILED })
 }
 
 /// The view on the terminal, and what it needs to be drawn.
@@ -116,6 +133,7 @@ struct Shown {
     title: String,
     ascii: bool,
     process: Option<ProcessId>,
+    repairs: Repairs,
     /// The user has left the view.
     is_left: bool,
     next_picture: Duration,
@@ -140,6 +158,7 @@ impl Shown {
             title: name.to_string_lossy().into_owned(),
             ascii,
             process: None,
+            repairs: Repairs::default(),
             is_left: false,
             next_picture: Duration::ZERO,
             times: HashMap::new(),
@@ -158,15 +177,24 @@ impl Shown {
             let begun = Instant::now();
             let picture = self.picture(live);
             self.view.take(picture);
+            self.view.standings = self.repairs.standings();
             let pause = PICTURE_EVERY.max(begun.elapsed() * TO_LOOK);
             self.next_picture = live.elapsed() + pause;
             is_new = true;
         }
         for key in self.screen.keys() {
             is_new = true;
-            if let Some(wish) = self.view.press(key) {
-                return Some(wish);
+            match self.view.press(key) {
+                None => {}
+                Some(Wish::Repair(object)) => {
+                    let spans = self.view.spans(&object);
+                    self.repairs.wish(self.process, live, &object, spans);
+                }
+                Some(Wish::Undo(object)) => self.repairs.undo(&object),
+                wish => return wish,
             }
+            self.view.is_inside = self.repairs.is_inside();
+            self.view.standings = self.repairs.standings();
         }
         let (columns, rows) = self.screen.size();
         let area = Rect::new(0, 0, columns, rows);
@@ -221,6 +249,12 @@ impl Shown {
         }
     }
 
+    /// The longest time until the next step.
+    fn pause(&self) -> Duration {
+        let wanted = self.repairs.patience();
+        wanted.map_or(KEYS_EVERY, |wanted| wanted.min(KEYS_EVERY))
+    }
+
     /// Leaves the view. The program goes on.
     fn leave(&mut self) {
         self.is_left = true;
@@ -243,9 +277,11 @@ impl LiveRemedy for Shown {
     }
 
     fn step(&mut self, live: &mut Live) {
+        self.repairs.step(live);
         match self.look(live) {
             Some(Wish::Leave) => {
                 self.leave();
+                self.repairs.end();
                 self.screen.write(
                     "sunder: the program goes on; Ctrl-C ends it, and its output comes at its end\r\n",
                 );
@@ -256,15 +292,20 @@ impl LiveRemedy for Shown {
                     unsafe { libc::kill(process.0 as i32, libc::SIGINT) };
                 }
             }
-            None => {}
+            Some(Wish::Repair(_) | Wish::Undo(_)) | None => {}
         }
     }
 
     fn ended(&mut self, _live: &mut Live) {
         self.leave();
+        self.repairs.end();
     }
 
     fn patience(&self) -> Option<Duration> {
-        (!self.is_left).then_some(KEYS_EVERY)
+        (!self.is_left).then(|| self.pause())
+    }
+
+    fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {
+        self.repairs.collect(child)
     }
 }

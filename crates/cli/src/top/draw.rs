@@ -1,6 +1,7 @@
 //! Draws the view: the objects with their cost, below them the selected one's line, code and threads. It
 //! changes nothing.
 
+use super::repair::{color_of, in_brief, in_full};
 use super::view::{Page, SLICES, Sort, View, cost_now, name};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -18,7 +19,7 @@ const ASCII_HEIGHTS: [char; 9] = [' ', '.', ':', '-', '=', '+', '*', '#', '@'];
 const FEWEST_OBJECTS: u16 = 5;
 const PICTURE_ROWS: u16 = 12;
 
-const HELP: [&str; 18] = [
+const HELP: [&str; 21] = [
     "Keys",
     "",
     "  up, down     select an object (also k, j)",
@@ -26,6 +27,8 @@ const HELP: [&str; 18] = [
     "  s            sort by the cost now, by the cost of the run, by name",
     "  /            show only objects whose name or code has what you type",
     "  Esc          takes the filter away",
+    "  r            move the selected object's bytes to lines of their own (repair)",
+    "  u            put its bytes back",
     "  Space        freeze the view, and let it go on",
     "  q            leave the view; a program that was started here goes on",
     "  Ctrl-C       passed on to a program that was started here; else as q",
@@ -33,10 +36,29 @@ const HELP: [&str; 18] = [
     "now  the share of its threads' time that an object costs in the last 2 s",
     "run  the same since the beginning; the curve is 30 s of turns of threads",
     "",
-    "A repair can't be begun or undone from here. Leave the view, and run",
-    "sunder attach --pid NUMBER --repair, which puts all back at Ctrl-C.",
+    "A repair puts a library of ours into the program, after a question. Bytes",
+    "that gain nothing go back by themselves; q, and the end of sunder, put all",
+    "bytes back and take the library out.",
     "",
     "What the program prints is kept, and shown when it has ended.",
+];
+
+/// What is asked before the library goes into the program.
+const CONFIRM: [&str; 14] = [
+    "Repair the selected object?",
+    "",
+    "Sunder puts a library of its own into the running program. All threads are",
+    "stopped for some milliseconds then, and whenever bytes are moved or put",
+    "back. The program's output and its exit status stay the same.",
+    "",
+    "The object's bytes are moved when threads contend for them, and stay only",
+    "if the threads get on faster. What can't be moved safely is left alone,",
+    "with the reason.",
+    "",
+    "u puts them back. Leaving the view puts all bytes back and takes the",
+    "library out.",
+    "",
+    "y   do it          any other key   leave the program alone",
 ];
 
 /// Draws `view`, in ASCII if asked for. `title` names the program.
@@ -51,8 +73,12 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, title: &str, ascii: bool) {
     match view.page {
         Page::Objects => objects_page(frame, body, view, ascii),
         Page::Finding(from) => finding_page(frame, body, view, from, ascii),
-        Page::Help => {
-            let lines: Vec<Line> = HELP.iter().map(|line| Line::raw(*line)).collect();
+        Page::Help | Page::Confirm => {
+            let text: &[&str] = match view.page {
+                Page::Help => &HELP,
+                _ => &CONFIRM,
+            };
+            let lines: Vec<Line> = text.iter().map(|line| Line::raw(*line)).collect();
             frame.render_widget(Paragraph::new(lines), body);
         }
     }
@@ -88,6 +114,8 @@ fn footing(view: &View) -> Line<'static> {
     let keys = [
         ("q", "leave".to_owned()),
         ("s", format!("sort: {sort}")),
+        ("r", "repair".to_owned()),
+        ("u", "undo".to_owned()),
         ("/", filter),
         ("Space", "freeze".to_owned()),
         ("Enter", "open".to_owned()),
@@ -95,11 +123,12 @@ fn footing(view: &View) -> Line<'static> {
     ];
     let mut spans = Vec::new();
     for (key, what) in keys {
+        // All of them fit into 80 columns.
         spans.push(Span::styled(
-            format!(" {key} "),
+            key,
             Style::new().add_modifier(Modifier::REVERSED),
         ));
-        spans.push(Span::raw(format!(" {what}  ")));
+        spans.push(Span::raw(format!(" {what} ")));
     }
     Line::from(spans)
 }
@@ -120,8 +149,12 @@ fn objects_page(frame: &mut Frame<'_>, area: Rect, view: &View, ascii: bool) {
     table_of(frame, table, view, &objects, ascii);
     let [drawn, below] =
         Layout::vertical([Constraint::Length(height + 1), Constraint::Min(1)]).areas(details);
-    let title = selected.map_or_else(String::new, |f| format!("the hottest line of {}", name(f)));
-    let mut lines = vec![dim(&title)];
+    let object = selected.map(name).unwrap_or_default();
+    let mut lines = vec![match view.standing(&object) {
+        Some(standing) => Line::styled(in_full(standing), color_of(standing)),
+        None if selected.is_some() => dim(&format!("the hottest line of {object}")),
+        None => Line::default(),
+    }];
     lines.extend(picture);
     frame.render_widget(Paragraph::new(lines), drawn);
     let [code, threads] =
@@ -180,13 +213,23 @@ fn table_of(frame: &mut Frame<'_>, area: Rect, view: &View, objects: &[&Finding]
             cost_now(finding),
             finding.cost_percent
         );
-        let shown: String = name(finding).chars().take(room).collect();
+        let object = name(finding);
+        let (room, last) = match view.standing(&object) {
+            Some(standing) => {
+                let text = in_brief(standing);
+                let room = (room + curve).saturating_sub(text.len());
+                (room, Span::styled(format!(" {text}"), color_of(standing)))
+            }
+            None => {
+                let curve = sparkline(&finding.timeline, curve, ascii);
+                let color = Style::new().fg(Color::Cyan);
+                (room, Span::styled(format!(" {curve}"), color))
+            }
+        };
+        let shown: String = object.chars().take(room).collect();
         lines.push(Line::from(vec![
             Span::styled(format!("{figures} {shown:<room$}"), style),
-            Span::styled(
-                format!(" {}", sparkline(&finding.timeline, curve, ascii)),
-                Style::new().fg(Color::Cyan),
-            ),
+            last,
         ]));
     }
     frame.render_widget(Paragraph::new(lines), area);

@@ -2,7 +2,9 @@
 
 use super::screen::Key;
 use std::time::Duration;
+use sunder_access::{LINE, Span};
 use sunder_findings::{Finding, Findings, Shown};
+use sunder_repair::by_hand::Standing;
 
 /// The slices of a sparkline.
 pub const SLICES: usize = 60;
@@ -37,12 +39,16 @@ pub enum Sort {
 }
 
 /// What the keys have brought about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// The user leaves the view.
     Leave,
     /// Ctrl-C.
     Interrupt,
+    /// The object of this name is to be repaired.
+    Repair(String),
+    /// Its bytes are to go back.
+    Undo(String),
 }
 
 /// What is shown in place of the objects.
@@ -55,6 +61,8 @@ pub enum Page {
     Finding(usize),
     /// The keys.
     Help,
+    /// Whether a library may be put into the program, to repair the selected object.
+    Confirm,
 }
 
 /// The state of the view.
@@ -72,6 +80,10 @@ pub struct View {
     pub is_typing: bool,
     /// Whether new pictures are dropped.
     pub is_frozen: bool,
+    /// How the objects stand that are repaired, by name. They are never frozen.
+    pub standings: Vec<(String, Standing)>,
+    /// Whether our library is in the program, so that no question is asked again.
+    pub is_inside: bool,
     /// The name of the selected object; the first one if there is none of this name.
     selected: Option<String>,
 }
@@ -126,6 +138,27 @@ impl View {
         objects.iter().position(is_it).unwrap_or(0)
     }
 
+    /// How the object of this name stands, if it is repaired.
+    pub fn standing(&self, name: &str) -> Option<&Standing> {
+        let mut all = self.standings.iter();
+        Some(&all.find(|(of, _)| of == name)?.1)
+    }
+
+    /// The name of the selected object.
+    fn selected_name(&self) -> Option<String> {
+        self.objects()
+            .get(self.position())
+            .map(|finding| name(finding))
+    }
+
+    /// The memory of the object of this name, as far as its lines were seen.
+    pub fn spans(&self, object: &str) -> Vec<Span> {
+        let all = self.picture.findings.findings.iter();
+        let lines = all.filter(|finding| name(finding) == object);
+        let lines = lines.flat_map(|finding| &finding.lines);
+        lines.map(|line| Span::new(line.address, LINE)).collect()
+    }
+
     fn select(&mut self, position: usize) {
         self.selected = self.objects().get(position).map(|finding| name(finding));
     }
@@ -149,7 +182,26 @@ impl View {
             return None;
         }
         match (self.page, key) {
+            (Page::Confirm, Key::Char('y')) => {
+                self.page = Page::Objects;
+                return self.selected_name().map(Wish::Repair);
+            }
+            (Page::Confirm, _) => self.page = Page::Objects,
             (_, Key::Char('q')) => return Some(Wish::Leave),
+            (Page::Objects, Key::Char('r')) if !self.objects().is_empty() => {
+                // The question, and what comes of it, are about this object in any order.
+                self.select(self.position());
+                if self.is_inside {
+                    return self.selected_name().map(Wish::Repair);
+                }
+                self.page = Page::Confirm;
+            }
+            (Page::Objects, Key::Char('u')) => {
+                let known = self.selected_name();
+                return known
+                    .filter(|name| self.standing(name).is_some())
+                    .map(Wish::Undo);
+            }
             (Page::Objects, Key::Up | Key::Char('k')) => {
                 self.select(self.position().saturating_sub(1));
             }
@@ -265,6 +317,33 @@ mod tests {
         view.press(Key::Escape);
         assert_eq!(names(&view).len(), 3);
         assert_eq!(view.press(Key::Char('q')), Some(Wish::Leave));
+    }
+
+    #[test]
+    fn a_repair_is_confirmed_once_and_undone_where_there_is_one() {
+        let mut view = view();
+        view.sort = Sort::Name;
+        let first = names(&view)[0].clone();
+        assert_eq!(view.press(Key::Char('u')), None);
+        for other in [Key::Enter, Key::Escape, Key::Char('q'), Key::Char('n')] {
+            assert_eq!(view.press(Key::Char('r')), None);
+            assert_eq!(view.page, Page::Confirm);
+            assert_eq!(view.press(other), None);
+            assert_eq!(view.page, Page::Objects);
+        }
+        view.press(Key::Char('r'));
+        assert_eq!(
+            view.press(Key::Char('y')),
+            Some(Wish::Repair(first.clone()))
+        );
+        assert!(!view.spans(&first).is_empty());
+        view.standings = vec![(first.clone(), Standing::Waits)];
+        view.is_inside = true;
+        assert_eq!(view.press(Key::Char('u')), Some(Wish::Undo(first)));
+        view.press(Key::Down);
+        assert_eq!(view.press(Key::Char('u')), None);
+        let second = names(&view)[1].clone();
+        assert_eq!(view.press(Key::Char('r')), Some(Wish::Repair(second)));
     }
 
     #[test]

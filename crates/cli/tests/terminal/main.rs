@@ -4,5 +4,6 @@
 mod support;
 
 mod progress;
+mod repairs;
 mod screen;
 mod top;

@@ -71,7 +71,7 @@ fn objects_are_listed_opened_filtered_and_frozen() {
             assert_eq!(text.matches("sunder top - ").count(), 1, "{text}");
         }
         screen.press("?");
-        screen.wait_for("help", |text| text.contains("A repair can't be begun"));
+        screen.wait_for("help", |text| text.contains("A repair puts a library"));
         screen.press("C-c");
         screen.wait_for("prompt", has_prompt);
         assert!(screen.history().contains("stats (struct thread_stats"));

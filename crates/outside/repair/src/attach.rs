@@ -14,10 +14,10 @@ pub mod leave;
 mod ledger;
 mod module;
 mod own;
-mod plan;
+pub(crate) mod plan;
 mod presence;
-pub mod refuse;
-mod remnant;
+pub(crate) mod refuse;
+pub(crate) mod remnant;
 
 use super::repairer::Repairer;
 use super::tell;
@@ -125,7 +125,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
 }
 
 /// What to say about the state in which the process was left.
-fn farewell(process: ProcessId, left: &Left) -> Option<String> {
+pub(crate) fn farewell(process: ProcessId, left: &Left) -> Option<String> {
     match left {
         Left::Nothing => Some(format!(
             "process {process} goes on as it was: all bytes are back, and nothing of ours is left in it"

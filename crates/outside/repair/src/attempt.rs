@@ -150,6 +150,8 @@ pub struct Attempt {
     pub unmeasured: Option<&'static str>,
     before: Windows,
     phase: Phase,
+    /// Its bytes are to go back, and to stay there.
+    is_undone: bool,
     /// The number of ended stays that [`Self::has_gone_back`] has reported.
     told_over: usize,
 }
@@ -175,6 +177,7 @@ impl Attempt {
             unmeasured: None,
             before,
             phase: Phase::Asked,
+            is_undone: false,
             told_over: 0,
         }
     }
@@ -214,6 +217,10 @@ impl Attempt {
         contended: &mut dyn FnMut(&Proposal, &Mark) -> Vec<Bytes>,
     ) -> Next {
         self.follow(area, now);
+        if self.is_undone {
+            self.phase = Phase::Over;
+            return Next::Nothing;
+        }
         match std::mem::replace(&mut self.phase, Phase::Settled) {
             Phase::Settling { faults, since } => {
                 self.phase = self.settle(area, process, now, faults, since);
@@ -251,6 +258,33 @@ impl Attempt {
     /// Ends the repair: nothing more is done.
     pub fn end(&mut self) {
         self.phase = Phase::Over;
+    }
+
+    /// Whether its bytes are to go back, and to stay there.
+    pub const fn is_undone(&self) -> bool {
+        self.is_undone
+    }
+
+    /// Asks for the bytes to go back, and to stay there. A move that is under way comes to its end
+    /// first, so this has to be called until they are back.
+    pub fn undo(&mut self, area: &Area) {
+        self.is_undone = true;
+        match area.state.load(Acquire) {
+            FREE => {
+                let refused = area.state.compare_exchange(FREE, REFUSED, AcqRel, Relaxed);
+                if refused.is_ok() {
+                    self.hindrance = Some("you put it back before it was moved".into());
+                }
+            }
+            ACTIVE if area.wanted.load(Acquire) != ROLL_BACK => {
+                self.asked = 0;
+                area.wanted.store(ROLL_BACK, Release);
+            }
+            ROLLED_BACK if area.wanted.load(Acquire) == APPLY_AGAIN => {
+                area.wanted.store(NOTHING, Release);
+            }
+            _ => {}
+        }
     }
 
     /// Asks for the bytes to be moved again.

@@ -11,7 +11,7 @@ use super::pattern::{Apart, Objects, seen, take_apart};
 use super::proposal::{Layout, Proposal};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
-use sunder_access::{Address, PAGE, Time};
+use sunder_access::{Address, LINE, PAGE, Span, Time};
 use sunder_findings::Unrepaired;
 use sunder_gain::gauge::Bytes;
 use sunder_pipeline::Process;
@@ -41,6 +41,8 @@ pub struct Chooser {
     objects: Objects,
     /// Pages whose bytes were put back.
     put_back: Vec<PutBack>,
+    /// If not all lines may be moved, those that may.
+    pub only: Option<Vec<Span>>,
     /// Layouts that were used in moves.
     tried: Vec<Layout>,
 }
@@ -127,6 +129,7 @@ impl Chooser {
         let rests = |line: u64| self.put_back.iter().any(|b| b.holds(line) && now < b.next);
         let open = |v: &&Verdict| {
             v.owner.is_none()
+                && is_among(self.only.as_deref(), v.line)
                 && now.since(runs.last(v)) < RECENT
                 && !self.done.contains(&(v.line.0 & !(PAGE - 1)))
                 && !rests(v.line.0)
@@ -271,6 +274,22 @@ impl Chooser {
         self.done.extend((0..len / PAGE).map(|n| page + n * PAGE));
     }
 
+    /// The bytes of these spans are looked at again, whatever was decided about them.
+    pub fn open_again(&mut self, spans: &[Span]) {
+        for span in spans {
+            let page = span.start.0 & !(PAGE - 1);
+            let len = (span.end().0 - page).next_multiple_of(PAGE);
+            self.open(page, len);
+            self.reported.retain(|at| at.wrapping_sub(page) >= len);
+            self.put_back
+                .retain(|back| back.page.wrapping_sub(page) >= len);
+            let is_there = |&(from, _): &(u64, u64)| from.wrapping_sub(page) < len;
+            self.tried
+                .retain(|layout| !layout.iter().any(|group| is_there(group)));
+        }
+        self.pending = None;
+    }
+
     fn open(&mut self, page: u64, len: u64) {
         self.put_back.retain(|b| b.page != page);
         self.done.retain(|at| at.wrapping_sub(page) >= len);
@@ -309,6 +328,12 @@ impl Chooser {
         let by_result = uses.and_then(|uses| plan(Some(&uses)).ok());
         by_result.map_or_else(|| plan(None), Ok)
     }
+}
+
+/// Whether bytes on this line may be moved, if not all may.
+fn is_among(only: Option<&[Span]>, line: Address) -> bool {
+    let line = Span::new(line, LINE);
+    only.is_none_or(|only| only.iter().any(|span| span.overlaps(line)))
 }
 
 /// Start and length of the run of pages around `line` that have settled lines.

@@ -11,6 +11,7 @@ pub mod attach;
 mod attempt;
 mod before;
 mod busy;
+pub mod by_hand;
 mod chaos;
 mod choose;
 mod code;

@@ -84,6 +84,18 @@ pub fn outcome(
     Ok(moved)
 }
 
+/// Why the bytes of an attempt were never moved, for somebody who looks on.
+pub fn refusal(attempt: &Attempt, area: &Area) -> String {
+    let known = attempt.hindrance.clone();
+    known.unwrap_or_else(|| never(area, area.state.load(Acquire)))
+}
+
+/// Why the bytes of an attempt are back, if they are.
+pub fn why_back(attempt: &Attempt) -> Option<String> {
+    let last = attempt.stays.last()?;
+    Some(shown(last, None, &|_| 0.0).rolled_back?.reason)
+}
+
 /// Why the bytes were never moved.
 fn never(area: &Area, state: u32) -> String {
     match state {

@@ -10,6 +10,7 @@ use crate::attach::leave::Left;
 use crate::attach::refuse::has_glibc;
 use crate::attempt::{Attempt, is_on_its_way};
 use crate::before::Before;
+use crate::by_hand::is_on_pages_of;
 use crate::chaos::Chaos;
 use crate::choose::{Chooser, Look};
 use crate::control::ControlFile;
@@ -70,14 +71,14 @@ pub struct Repairer {
     calls: Calls,
     /// In chaos mode: picks random pages in place of falsely shared ones.
     chaos: Option<Chaos>,
-    attempts: Vec<Attempt>,
+    pub(crate) attempts: Vec<Attempt>,
     gauge: Before,
     /// The program's mappings when bytes were last moved.
     pub mappings: Mappings,
-    refused: Vec<Unrepaired>,
+    pub(crate) refused: Vec<Unrepaired>,
     /// Address ranges of ours in the program, mapped or about to be.
     taken: Vec<(u64, u64)>,
-    hindrance: Option<String>,
+    pub(crate) hindrance: Option<String>,
     /// Why no library of ours can be in the program that was started, as its file tells. A program
     /// that it becomes by `exec` may be another.
     pub unloadable: Option<&'static str>,
@@ -274,6 +275,12 @@ impl Repairer {
         let back = self.attempts.iter().filter(back).map(Attempt::pages);
         let back = back.map(|(page, len)| Span::new(Address(page), len));
         refused.chain(back).collect()
+    }
+
+    /// Bytes in these spans may be moved again, whatever became of them before.
+    pub(crate) fn wanted_again(&mut self, spans: &[Span]) {
+        self.refused.retain(|one| !is_on_pages_of(one, spans));
+        self.chooser.open_again(spans);
     }
 
     /// Starts answering the program's threads.
