@@ -157,6 +157,7 @@ Examples:
   sunder detect --format html -o report.html -- ./server
   sunder detect --format json -o new.json --fail-on false-sharing -- ./bench
   sunder detect --all --words -- ./server
+  sunder detect --record run.sunder -- ./bench; sunder report run.sunder --line-size 128
 
 The program's exit status, signals and standard streams are its own; the report
 goes to standard error or to the files named with -o.")]
@@ -177,6 +178,10 @@ pub struct Detect {
     /// Never stop a thread: the report says what false sharing costs, and not what a fix gains
     #[arg(long)]
     pub no_measure: bool,
+    /// Keep the raw events of the run in this file: sunder report judges it again, with another line
+    /// size or threshold and without a second run
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// How to observe.
     #[command(flatten)]
     pub observe: ObserveOptions,
@@ -213,6 +218,9 @@ pub struct Attach {
     /// the others get on
     #[arg(long, conflicts_with = "repair")]
     pub measure: bool,
+    /// Keep the raw events in this file, which sunder report judges again
+    #[arg(long, value_name = "FILE", conflicts_with = "repair")]
+    pub record: Option<PathBuf>,
     /// Only say what would be moved
     #[arg(long, requires = "repair")]
     pub dry_run: bool,
@@ -246,8 +254,10 @@ The program's output is kept while the view is there, and shown after it; its in
 empty. q leaves the view, and the program goes on; Ctrl-C is passed on to a program that
 was started here. At the end comes the report, as by sunder detect.
 
-A repair can't be begun from the view: leave it, and run sunder attach --pid NUMBER
---repair, which puts everything back at Ctrl-C.")]
+r moves the selected object's bytes to lines of their own while the program runs, as
+sunder attach --repair does, and says what that gains; u puts them back. A question comes
+first, since a library of ours goes into the program. Leaving the view, or its end, puts
+all bytes back and takes the library out.")]
 pub struct Top {
     /// Which process.
     #[command(flatten)]
@@ -285,10 +295,14 @@ pub struct Import {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   sunder report result.json
-  sunder report result.json --format html -o report.html")]
+  sunder report result.json --format html -o report.html
+  sunder report run.sunder --line-size 128 --threshold 0.5")]
 pub struct Report {
-    /// A result that was saved with --format json
+    /// A result that was saved with --format json, or a run that was kept with --record
     pub file: PathBuf,
+    /// Judge a kept run with lines of this many bytes [default: as it was judged]
+    #[arg(long, value_name = "BYTES", value_parser = parse_line_size)]
+    pub line_size: Option<u32>,
     /// How to report.
     #[command(flatten)]
     pub tell: ReportOptions,

@@ -4,6 +4,7 @@
 use crate::args::{Attach, Target};
 use crate::confined;
 use crate::destination::Destination;
+use crate::kept::Recording;
 use crate::output::{self, Output, complain, note};
 use crate::progress::{Observing, Until};
 use crate::status;
@@ -31,6 +32,7 @@ pub fn run(options: &Attach) -> Result<u8> {
     let process = process(&options.target)?;
     is_program(process)?;
     output.hold()?;
+    let recording = Recording::begin(options.record.as_deref())?;
     let mut experiment = options
         .measure
         .then(|| Experiment::of(process, Effort::Much));
@@ -42,11 +44,12 @@ pub fn run(options: &Attach) -> Result<u8> {
     }
     // Before Ctrl-Z stops us, the line of the progress is taken away.
     let _stops = Signals::hold_stops();
-    let mut look = Look::begin(
+    let mut look = Look::begin_recorded(
         process,
         &(&options.observe).into(),
         options.tell.threshold,
         Ending::BySignals,
+        recording.as_ref().map(Recording::recorder),
     )?;
     let duration = options.duration.unwrap_or(USUAL);
     let progress = Observing::begin(options.tell.quiet, Until::Over(duration));
@@ -59,6 +62,9 @@ pub fn run(options: &Attach) -> Result<u8> {
     })?;
     if let Some(experiment) = &mut experiment {
         experiment.ended(&mut look.live);
+        if let Some(measured) = experiment.measured() {
+            look.live.session.keep_measured(measured);
+        }
     }
     let mut findings = look.finish();
     progress.end();
@@ -66,9 +72,11 @@ pub fn run(options: &Attach) -> Result<u8> {
         experiment.complete(&mut findings);
     }
     let written = output.write(&findings);
+    let told = recording.map(|one| one.tell(options.tell.quiet));
+    let failed = written.failed || told == Some(false);
     Ok(match output.verdict(&findings) {
         Some(found) => found,
-        None if written.failed => status::FAILED,
+        None if failed => status::FAILED,
         None => 0,
     })
 }

@@ -2,6 +2,7 @@
 
 use crate::args::Detect;
 use crate::confined;
+use crate::kept::Recording;
 use crate::output::{Output, complain};
 use crate::progress::{Observing, Until};
 use crate::status;
@@ -24,6 +25,11 @@ pub fn run(options: &Detect) -> Result<u8> {
              the two away",
         ));
     }
+    if options.record.is_some() && options.observer == ObserverChoice::Isolate {
+        return Err(wrong(
+            "--record keeps samples, and --observer isolate compares pages: leave one of the two away",
+        ));
+    }
     let isolates = options.observer == ObserverChoice::Isolate;
     let effort = match (options.measure, options.no_measure || isolates) {
         (true, _) => Some(Effort::Much),
@@ -32,6 +38,7 @@ pub fn run(options: &Detect) -> Result<u8> {
     };
     let mut output = Output::new(&options.tell, false)?;
     output.keep_writable()?;
+    let recording = Recording::begin(options.record.as_deref())?;
     let progress = Observing::begin(options.tell.quiet, Until::ProgramEnds);
     let what = Observation {
         program: options.program.clone(),
@@ -45,6 +52,7 @@ pub fn run(options: &Detect) -> Result<u8> {
             confined::beside_our_own
         }),
         show: progress.show(),
+        recorder: recording.as_ref().map(Recording::recorder),
     };
     let program = match effort {
         _ if isolates => sunder_protect::observer::observe(&what, options.sampled),
@@ -57,10 +65,12 @@ pub fn run(options: &Detect) -> Result<u8> {
         Err(error) => return Ok(start_failure(&error)),
     };
     let written = output.write(&findings);
+    let told = recording.map(|one| one.tell(options.tell.quiet));
+    let failed = written.failed || told == Some(false);
     let own = exit_code(exit);
     Ok(match output.verdict(&findings) {
         Some(found) if own == 0 => found,
-        _ if own == 0 && written.failed => status::FAILED,
+        _ if own == 0 && failed => status::FAILED,
         _ => own,
     })
 }

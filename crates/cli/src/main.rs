@@ -12,6 +12,7 @@ mod detect;
 mod doctor;
 mod explain;
 mod fleet;
+mod kept;
 mod output;
 mod patch;
 mod progress;

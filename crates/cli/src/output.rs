@@ -169,8 +169,12 @@ impl Output {
                 Ok(folder) => sunder_report::sarif_with_root(findings, &folder),
                 Err(_) => sunder_report::sarif(findings),
             },
+            Format::Lsp => {
+                let folder = std::env::current_dir().context("cannot tell the current folder")?;
+                sunder_report::diagnostics(findings, &folder)
+            }
         };
-        if !text.ends_with('\n') {
+        if !text.ends_with('\n') && !text.is_empty() {
             text.push('\n');
         }
         Ok(text)
@@ -236,6 +240,7 @@ fn format_of(path: &Path) -> Format {
     match path.extension().and_then(|e| e.to_str()) {
         Some("html" | "htm") => Format::Html,
         Some("sarif") => Format::Sarif,
+        Some("jsonl") => Format::Lsp,
         Some("txt" | "text") => Format::Text,
         _ => Format::Json,
     }
@@ -271,9 +276,11 @@ mod tests {
 
     #[test]
     fn the_format_of_a_file_follows_from_its_name() {
-        let named = output(&["-o", "x.html", "-o", "x.sarif", "-o", "x"]).expect("valid");
+        let names = ["x.html", "x.sarif", "x.jsonl", "x"];
+        let named = output(&names.map(|name| ["-o", name]).concat()).expect("valid");
         let formats: Vec<_> = named.files.iter().map(|(f, _)| *f).collect();
-        assert_eq!(formats, [Format::Html, Format::Sarif, Format::Json]);
+        let wanted = [Format::Html, Format::Sarif, Format::Lsp, Format::Json];
+        assert_eq!(formats, wanted);
     }
 
     #[test]

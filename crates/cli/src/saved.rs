@@ -2,10 +2,13 @@
 
 use crate::args::{Diff, DiffFormat, FailOn, Import, Report, ReportOptions};
 use crate::confined;
+use crate::kept;
 use crate::output::Output;
 use crate::status;
 use crate::terminal;
+use crate::usage::wrong;
 use anyhow::{Context, Result};
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use sunder_findings as findings;
@@ -18,6 +21,18 @@ use sunder_report::TextOptions;
 /// If the file is not a result.
 pub fn report(options: &Report) -> Result<u8> {
     let output = confined_output(&options.tell)?;
+    let cannot = || format!("cannot read {}", options.file.display());
+    let mut file = File::open(&options.file).with_context(cannot)?;
+    let is_file = file.metadata().is_ok_and(|about| about.is_file());
+    if is_file && sunder_recording::is_recording(&mut file).with_context(cannot)? {
+        let result = kept::result(&file, options).with_context(cannot)?;
+        return finish(&output, &result);
+    }
+    if options.line_size.is_some() {
+        return Err(wrong(
+            "--line-size needs a run that was kept with --record: a result has no events to judge again",
+        ));
+    }
     let mut result = open(&options.file)?;
     if let Some(threshold) = options.tell.threshold {
         result.run.threshold_percent = threshold;

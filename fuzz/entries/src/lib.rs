@@ -14,6 +14,7 @@ mod program;
 mod recording;
 mod result;
 mod rewrite;
+mod run;
 mod segment;
 mod trace;
 mod transaction;
@@ -24,6 +25,7 @@ pub use program::program;
 pub use recording::recording;
 pub use result::result;
 pub use rewrite::rewrite;
+pub use run::run;
 pub use segment::segment;
 pub use trace::{blocks, trace};
 pub use transaction::transaction;
@@ -40,6 +42,7 @@ pub const ALL: &[(&str, Entry)] = &[
     ("recording", recording),
     ("result", result),
     ("rewrite", rewrite),
+    ("run", run),
     ("segment", segment),
     ("trace", trace),
     ("transaction", transaction),

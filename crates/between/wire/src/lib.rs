@@ -15,6 +15,8 @@
 
 pub mod attach;
 pub mod commits;
+#[cfg(feature = "tool")]
+mod copied;
 pub mod creation;
 #[cfg(feature = "tool")]
 mod creators;

@@ -172,6 +172,17 @@ impl Segment {
         })
     }
 
+    /// A segment that this process alone has, at `base`.
+    pub(crate) fn at(base: NonNull<u8>) -> Self {
+        Self {
+            inode: 0,
+            file: Mutex::new(None),
+            // SAFETY: the caller has mapped it; unmapped only when the segment is dropped.
+            view: unsafe { View::new(base) },
+            large: Mutex::default(),
+        }
+    }
+
     fn initialize(&self, options: &SegmentOptions) {
         let now = monotonic_now();
         if let Some(first) = self.view.epochs().first() {

@@ -38,7 +38,7 @@ pub struct ReportOptions {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Vec<Format>,
     /// Where to write the report of the --format at the same place; without --format, in the form
-    /// that the name's ending says (.html, .sarif, .txt, else JSON); - is standard output
+    /// that the name's ending says (.html, .sarif, .jsonl, .txt, else JSON); - is standard output
     #[arg(long, short, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// Also show what lies below the threshold, and true sharing in full
@@ -70,6 +70,8 @@ pub enum Format {
     Html,
     /// For code-scanning viewers
     Sarif,
+    /// For editors: one diagnostic of the Language Server Protocol a line, as JSON, with its file
+    Lsp,
 }
 
 /// What `--fail-on` takes.

@@ -15,6 +15,7 @@ mod measure;
 mod musl;
 mod outputs;
 mod real_programs;
+mod recorded;
 mod refused;
 mod status;
 mod thread_locals;

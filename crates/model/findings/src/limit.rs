@@ -116,6 +116,9 @@ pub enum Limit {
     StacksBeyondTable(u64),
     /// A recorded file has no heap.
     RecordedFile,
+    /// A kept run was judged with lines of another size than those of the run, which had so many
+    /// bytes.
+    OtherLineSize(u64),
     /// An attached process has no recorded heap.
     Attached,
     /// The attached process ended too early.
@@ -289,6 +292,11 @@ impl fmt::Display for Limit {
                 "An attached process tells nothing of its heap: heap objects are named by the \
                  types of the pointers that lead to them, without call stacks; `sunder detect` \
                  sees both.",
+            ),
+            Self::OtherLineSize(bytes) => write!(
+                f,
+                "The run was recorded with lines of {bytes} bytes: watchpoints, and what was recorded of \
+                 freed heap blocks, are of the lines that were suspected then."
             ),
             Self::EndedEarly => f.write_str("The process ended before the time was over."),
 

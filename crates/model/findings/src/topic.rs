@@ -7,7 +7,7 @@ use crate::verdict::Reason;
 
 /// Beginnings, or parts, of the sentences of limits, and the topics that explain them. Files hold the
 /// sentences alone; nothing is decided by them, only which text is offered.
-const SENTENCES: [(&str, &str); 43] = [
+const SENTENCES: [(&str, &str); 44] = [
     ("No samples were taken: ", "no-samples"),
     ("No samples were taken; ", "few-samples"),
     (" samples were taken; a longer run", "few-samples"),
@@ -47,6 +47,7 @@ const SENTENCES: [(&str, &str); 43] = [
     ("beyond the table of call stacks", "full-tables"),
     ("A recorded file tells nothing", "recorded-file"),
     ("An attached process tells nothing", "recorded-file"),
+    ("The run was recorded with lines of", "recorded-file"),
     ("ended before the time was over", "ended-early"),
     ("The isolate observer sees what", "isolate-observer"),
     ("Nothing was observed: ", "isolate-observer"),
@@ -189,6 +190,7 @@ mod tests {
             (Limit::BlocksBeyondTable(3), "full-tables"),
             (Limit::StacksBeyondTable(3), "full-tables"),
             (Limit::RecordedFile, "recorded-file"),
+            (Limit::OtherLineSize(64), "recorded-file"),
             (Limit::Attached, "recorded-file"),
             (Limit::EndedEarly, "ended-early"),
             (Limit::WritesOnly, "isolate-observer"),

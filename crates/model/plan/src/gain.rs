@@ -10,7 +10,7 @@
 use sunder_findings::{Finding, GainPercent, Sharing};
 
 /// What is known of one thread at the end of a run. Times are in ns of its CPU time.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ThreadGain {
     /// All CPU time of the thread.
     pub cpu_ns: f64,

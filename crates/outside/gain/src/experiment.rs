@@ -239,8 +239,12 @@ impl LiveRemedy for Experiment {
         }
     }
 
+    fn measured(&self) -> Option<String> {
+        serde_json::to_string(&self.outcome()).ok()
+    }
+
     fn complete(&self, result: &mut Findings) {
-        self.fill(result);
+        self.outcome().fill(result);
     }
 
     fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {

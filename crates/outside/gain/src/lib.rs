@@ -12,3 +12,4 @@ mod outcome;
 mod slice;
 
 pub use experiment::{Effort, Experiment};
+pub use outcome::Measured;

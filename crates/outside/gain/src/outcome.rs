@@ -2,24 +2,53 @@
 //! the observation is over.
 
 use crate::experiment::{Experiment, MOST_RIVALS};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use sunder_findings::{Finding, Findings, Limit, Sharing};
 use sunder_plan::gain::{ThreadGain, of_finding, of_threads};
 
-impl Experiment {
+/// What an experiment measured. A recording of the run keeps it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What is known of each thread.
+    threads: Vec<(u32, ThreadGain)>,
+    /// For how long the thread that was held longest was held, in ns.
+    held_ns: u64,
+    /// Why nothing was measured, if so.
+    why: String,
+}
+
+impl Measured {
+    /// What a recording kept.
+    ///
+    /// # Errors
+    /// If it is not what this type is written as.
+    pub fn kept(text: &str) -> anyhow::Result<Self> {
+        let measured: Self = serde_json::from_str(text)?;
+        let all = || measured.threads.iter().map(|(_, thread)| thread);
+        let times = all().flat_map(|one| [one.cpu_ns, one.contended_ns]);
+        let speeds = all().flat_map(|one| one.speeds.iter().copied());
+        let is_possible = |number: f64| number.is_finite() && number >= 0.0;
+        anyhow::ensure!(
+            times.chain(speeds).all(is_possible),
+            "what was measured is impossible"
+        );
+        Ok(measured)
+    }
+
     /// Sets the gain of each finding whose threads were compared, and says so if none was.
-    pub(crate) fn fill(&self, result: &mut Findings) {
-        let threads = self.threads();
+    pub fn fill(&self, result: &mut Findings) {
+        let threads = &self.threads;
         let comparisons: usize = threads.iter().map(|(_, t)| t.speeds.len()).sum();
-        let wall = result.run.seconds * 1e9 - self.longest_held().as_nanos() as f64;
+        let wall = result.run.seconds * 1e9 - self.held_ns as f64;
         let only: Vec<ThreadGain> = threads.iter().map(|t| t.1.clone()).collect();
         let measured = of_threads(&only, wall, result.machine.cpus);
         let costs: Vec<(BTreeSet<u32>, f64)> = result.findings.iter().map(of).collect();
         let Some(all) = measured else {
             if result.findings.iter().any(is_to_measure) {
-                result
-                    .limits
-                    .push(Limit::GainNotMeasured { why: self.why() });
+                result.limits.push(Limit::GainNotMeasured {
+                    why: self.why.clone(),
+                });
             }
             return;
         };
@@ -46,6 +75,17 @@ impl Experiment {
             result
                 .limits
                 .push(Limit::GainNotMeasured { why: why.into() });
+        }
+    }
+}
+
+impl Experiment {
+    /// What was measured.
+    pub(crate) fn outcome(&self) -> Measured {
+        Measured {
+            threads: self.threads(),
+            held_ns: u64::try_from(self.longest_held().as_nanos()).unwrap_or(u64::MAX),
+            why: self.why(),
         }
     }
 

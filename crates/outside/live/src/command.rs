@@ -34,6 +34,7 @@ use sunder_pipeline::{
     Follow, Observed, Session, Wanted, childrens_cpu_seconds, judge_config, own_cpu_seconds,
     show_machine,
 };
+use sunder_recording::Recorder;
 use sunder_wire::{Registry, SegmentOptions};
 
 /// How to observe.
@@ -75,6 +76,8 @@ pub struct Observation {
     pub begun: Option<Begun>,
     /// Shows how far the observation has come.
     pub show: Option<Show>,
+    /// Where the raw events of the run are kept.
+    pub recorder: Option<Recorder>,
 }
 
 /// What a caller does once the program has begun, before anything that the program could change is
@@ -126,6 +129,9 @@ pub fn observe_with(
     let elapsed = live.elapsed();
     live.show(Stage::Naming);
     remedy.ended(&mut live);
+    if let Some(measured) = remedy.measured() {
+        live.session.keep_measured(measured);
+    }
     let wanted = remedy.wanted();
     if transfer.is_none() && wanted == Wanted::All && live.session.is_any_line_contended() {
         transfer = machine::transfer_cost_between(&machine.allowed).map(|t| t.nanoseconds);
@@ -264,6 +270,9 @@ pub fn run_observed(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<A
     };
     let recorded = registry.is_some();
     let mut session = Session::new(config, follow);
+    if let Some(recorder) = &what.recorder {
+        session.keep(recorder.clone());
+    }
     session.begin_with(pid);
     let mut live = Live::new(
         session,

@@ -17,6 +17,7 @@ use sunder_observe::monotonic_now;
 use sunder_observe::perf::{FrequencyPlan, PerfSampler};
 use sunder_observe::{ObserveError, proc};
 use sunder_pipeline::{Follow, Observed, Session, judge_config, own_cpu_seconds, show_machine};
+use sunder_recording::Recorder;
 
 /// Signals that end the observation; the report is still made: Ctrl-C, `kill` and `timeout`, a
 /// closed terminal.
@@ -113,6 +114,20 @@ impl Look {
         threshold: Option<f64>,
         ending: Ending,
     ) -> Result<Self> {
+        Self::begin_recorded(process, options, threshold, ending, None)
+    }
+
+    /// As [`Self::begin`]; the raw events go to `recorder`, too.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn begin_recorded(
+        process: ProcessId,
+        options: &ObserveOptions,
+        threshold: Option<f64>,
+        ending: Ending,
+        recorder: Option<Recorder>,
+    ) -> Result<Self> {
         let machine = Machine::read_beside(process);
         let line = options.line_size.map_or(machine.line.bytes(), u64::from);
         let transfer = machine::transfer_cost().map(|t| t.nanoseconds);
@@ -127,14 +142,13 @@ impl Look {
         let path = proc::executable(process).ok();
         let command = proc::command_line(process).unwrap_or_default();
         let mut session = Session::new(config, Follow::Only(process));
+        if let Some(recorder) = recorder {
+            session.keep(recorder);
+        }
         session.begin_with(process);
         for thread in proc::threads(process).unwrap_or_default() {
             let name = proc::thread_name(process, thread);
-            let threads = &mut session.process(process).threads;
-            threads.started(thread);
-            if let Ok(name) = name {
-                threads.name(thread, name);
-            }
+            session.exists(process, thread, name.ok());
         }
         if let Ok(mappings) = proc::mappings(process) {
             session.set_mappings(process, mappings);

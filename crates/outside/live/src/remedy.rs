@@ -54,6 +54,10 @@ pub trait LiveRemedy {
     fn step(&mut self, live: &mut Live);
     /// Called when the program has ended and all events have been taken.
     fn ended(&mut self, _live: &mut Live) {}
+    /// What it measured, as a recording of the run keeps it. Asked for when the program has ended.
+    fn measured(&self) -> Option<String> {
+        None
+    }
     /// Adds to the result what the remedy knows of the findings.
     fn complete(&self, _result: &mut Findings) {}
     /// What the result must say about the remedy.

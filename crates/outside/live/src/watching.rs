@@ -364,11 +364,7 @@ impl Live {
     fn refresh_threads(&mut self, process: ProcessId) {
         for thread in proc::threads(process).unwrap_or_default() {
             let name = proc::thread_name(process, thread);
-            let process = self.session.process(process);
-            process.threads.started(thread);
-            if let Ok(name) = name {
-                process.threads.name(thread, name);
-            }
+            self.session.exists(process, thread, name.ok());
         }
     }
 
@@ -460,12 +456,13 @@ impl Live {
                 self.note(Stage::Confirming);
                 self.suspect_waits(false);
                 let accesses = burst.complete().to_vec();
-                self.session.process(process).burst(&Burst {
+                let complete = Burst {
                     words: &burst.watched,
                     started: burst.started,
                     ended: burst.complete_until,
                     accesses: &accesses,
-                });
+                };
+                self.session.watched(process, &complete);
             }
             // The burst was not possible now; a later one may be.
             Err(WatchError::BudgetSpent(_)) => self.suspect_waits(true),

@@ -3,6 +3,8 @@
 //! then a package manager or a build may have replaced a file. Fed by `session`; it must not read
 //! the files.
 
+use crate::kept::{identity, key};
+use crate::process::Process;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,6 +15,7 @@ use std::sync::Arc;
 use sunder_access::{Mapping, Mappings};
 use sunder_objects::{Names, file_name_of};
 use sunder_observe::foreign::ForeignFiles;
+use sunder_recording as recording;
 
 /// The most files that are held; each takes a descriptor.
 const MOST_HELD: usize = 128;
@@ -63,6 +66,35 @@ impl HeldFiles {
             };
             names.set_file(mapping, file);
         }
+    }
+}
+
+impl HeldFiles {
+    /// What tells the files of the code of `processes` from others with their paths.
+    pub fn identities<'a>(
+        &self,
+        processes: impl Iterator<Item = &'a Process>,
+    ) -> Vec<recording::File> {
+        let mut told = HashMap::new();
+        for process in processes {
+            let code = process.mappings().iter();
+            for mapping in code.filter(|m| m.is_file() && m.execute) {
+                let key = key(mapping);
+                if told.contains_key(&key) {
+                    continue;
+                }
+                let found = match self.held.get(&key) {
+                    Some(Some(Held::Open(file))) => identity(file),
+                    Some(Some(Held::Refused)) => None,
+                    _ => {
+                        let file = process.files.open(Path::new(&mapping.path)).ok();
+                        file.and_then(|file| identity(&file))
+                    }
+                };
+                told.insert(key, found.map(|found| found.of(mapping)));
+            }
+        }
+        told.into_values().flatten().collect()
     }
 }
 

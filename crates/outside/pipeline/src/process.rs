@@ -9,6 +9,7 @@ use crate::blocks::{FreedBlock, HeapBlocks, OwnerChange};
 use crate::common_memory::{has_common_memory, makes_common};
 use crate::files::TargetFiles;
 use crate::heap::{Heap, SegmentBlocks};
+use crate::kept::{Made, kept_owner_change};
 use crate::pointers;
 use crate::recorded_stacks::RecordedStacks;
 use crate::sharable::as_it_was;
@@ -32,6 +33,7 @@ use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::generated::generated_functions;
 use sunder_observe::proc::{self, MemoryUse};
 use sunder_observe::{Decoded, RawSample};
+use sunder_recording::{self as recording, Recorder, Step};
 use sunder_sharing::{Burst, Config, Judge, Sample, Ways};
 use sunder_trace::read::Event;
 use sunder_wire::TargetThread;
@@ -87,6 +89,12 @@ pub struct Process {
     pub stops_to_move: bool,
     /// Whether it was looked at while it lived, so that files with its number are its own.
     was_alive: bool,
+    /// The recording into which it writes what only it reads, if there is one.
+    pub recorder: Option<Recorder>,
+    /// What it wrote last of its thread-local variables.
+    last_locals: Option<recording::ThreadLocals>,
+    /// The functions that its runtime had made, if a recording tells.
+    made: Option<Made>,
 }
 
 /// Counts for the report.
@@ -171,6 +179,9 @@ impl Process {
             figures: Figures::default(),
             stops_to_move: false,
             was_alive: false,
+            recorder: None,
+            last_locals: None,
+            made: None,
         }
     }
 
@@ -184,19 +195,38 @@ impl Process {
     /// Reads the names of functions that its runtime made. Of a process that has only been recorded
     /// there is nothing to read.
     pub fn read_generated(&mut self) {
+        let functions: Vec<_> = self.functions_made().collect();
+        if functions.is_empty() {
+            return;
+        }
+        let mut code = GeneratedCode::default();
+        for (span, name) in functions {
+            code.insert(span, name);
+        }
+        self.names.set_generated(code);
+    }
+
+    /// Sets the functions that its runtime had made, as a recording tells.
+    pub fn made_functions(&mut self, made: Made) {
+        self.made = Some(made);
+    }
+
+    /// The functions that its runtime made, and their names.
+    pub fn functions_made(&self) -> impl Iterator<Item = (Span, String)> {
+        if let Some(made) = &self.made {
+            return made.clone().into_iter();
+        }
         let is_kernels = |m: &Mapping| m.path.starts_with("[v");
         let without_file = |m: &Mapping| !m.is_file() || m.path.contains("memfd:");
         let made = |m: &Mapping| {
             m.execute && !is_kernels(m) && (without_file(m) || m.path.ends_with(".dump"))
         };
         if !self.was_alive || !self.mappings.iter().any(made) {
-            return;
+            return Vec::new().into_iter();
         }
-        let mut code = GeneratedCode::default();
-        for function in generated_functions(&self.files, self.id, &self.mappings) {
-            code.insert(function.span, function.name);
-        }
-        self.names.set_generated(code);
+        let all = generated_functions(&self.files, self.id, &self.mappings).into_iter();
+        let all: Made = all.map(|function| (function.span, function.name)).collect();
+        all.into_iter()
     }
 
     /// Sets its heap's records; `None` if they are not to be used.
@@ -361,17 +391,29 @@ impl Process {
         let Some(blocks) = &mut self.blocks else {
             return;
         };
-        let (judge, freed) = (&mut self.judge, &mut self.freed);
-        ask(&mut **blocks, &mut |change| {
+        let mut changes = Vec::new();
+        ask(&mut **blocks, &mut |change| changes.push(change));
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| !changes.is_empty()) {
+            recorder.add(&Step::Owners {
+                process: self.id.0,
+                changes: changes.iter().map(kept_owner_change).collect(),
+            });
+        }
+        self.owners_changed(changes);
+    }
+
+    /// Retires the earlier accesses to memory whose owner changed.
+    pub fn owners_changed(&mut self, changes: Vec<OwnerChange>) {
+        for change in changes {
             let owner = match change.freed {
                 Some(block) => {
-                    freed.push(block);
-                    freed.len() as u64
+                    self.freed.push(block);
+                    self.freed.len() as u64
                 }
                 None => OWNER_NONE,
             };
-            judge.retire(change.span, change.time, owner);
-        });
+            self.judge.retire(change.span, change.time, owner);
+        }
     }
 
     /// Takes over what was found before, in parts: the judge, whose owner tags are numbers of `freed`
@@ -533,6 +575,10 @@ impl Process {
         let Some(memory) = memory.as_ref() else {
             return;
         };
+        let mut kept = recording::ThreadLocals {
+            process: id.0,
+            ..recording::ThreadLocals::default()
+        };
         let mut read = |at: Address, bytes: &mut [u8]| memory.read_exact_at(bytes, at.0).is_ok();
         if self.heap.is_none() {
             let known: Vec<_> = self.pointers.iter().map(|p| p.thread).collect();
@@ -543,17 +589,65 @@ impl Process {
                 .filter_map(|(thread, sp)| pointers::find(thread, sp, &self.mappings, &mut read));
             let room = MOST_THREADS_READ.saturating_sub(known.len());
             let found: Vec<_> = found.take(room).collect();
+            kept.found = found.iter().map(numbers_of).collect();
             self.pointers.extend(found);
         }
         let reported = self.heap.iter().flat_map(|heap| heap.segment.threads());
         let living = reported.filter(|t| t.fs_base.0 != 0 && !t.ended);
         let threads = living.map(pointer_of).chain(self.pointers.iter().copied());
         let threads: Vec<_> = threads.take(MOST_THREADS_READ).collect();
-        if !threads.is_empty() {
+        kept.threads = threads.iter().map(numbers_of).collect();
+        if threads.is_empty() {
+            return;
+        }
+        let Some(recorder) = &self.recorder else {
             self.names
                 .read_thread_locals(&self.mappings, &threads, &mut read);
+            return;
+        };
+        let keep = &mut |at: Address, bytes: &mut [u8]| {
+            let done = read(at, bytes);
+            if done {
+                kept.memory.push((at.0, bytes.to_vec()));
+            }
+            done
+        };
+        self.names
+            .read_thread_locals(&self.mappings, &threads, keep);
+        if self.last_locals.as_ref() != Some(&kept) {
+            recorder.add(&Step::ThreadLocals(kept.clone()));
+            self.last_locals = Some(kept);
         }
     }
+
+    /// As [`Self::read_thread_locals`], with the memory that was read while the process lived.
+    pub fn kept_thread_locals(&mut self, kept: &recording::ThreadLocals) {
+        let of = |&(thread, fs_base): &(u32, u64)| ThreadPointer {
+            thread: ThreadId(thread),
+            fs_base: Address(fs_base),
+        };
+        let room = MOST_THREADS_READ.saturating_sub(self.pointers.len());
+        self.pointers.extend(kept.found.iter().take(room).map(of));
+        let threads: Vec<_> = kept.threads.iter().map(of).collect();
+        let all = kept.memory.iter();
+        let memory: BTreeMap<(u64, usize), &[u8]> = all
+            .map(|(at, bytes)| ((*at, bytes.len()), bytes.as_slice()))
+            .collect();
+        // What could not be read then is left out.
+        let mut read = |at: Address, bytes: &mut [u8]| {
+            let found = memory.get(&(at.0, bytes.len()));
+            found.is_some_and(|found| {
+                bytes.copy_from_slice(found);
+                true
+            })
+        };
+        self.names
+            .read_thread_locals(&self.mappings, &threads, &mut read);
+    }
+}
+
+const fn numbers_of(pointer: &ThreadPointer) -> (u32, u64) {
+    (pointer.thread.0, pointer.fs_base.0)
 }
 
 const fn pointer_of(thread: TargetThread) -> ThreadPointer {

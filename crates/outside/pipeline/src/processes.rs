@@ -7,6 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use sunder_access::ProcessId;
 use sunder_observe::foreign::ForeignFiles;
+use sunder_recording::Recorder;
 use sunder_sharing::Config;
 
 /// The processes that have not ended.
@@ -19,6 +20,8 @@ pub struct Processes {
     /// The files of the process that was added first.
     first: Option<Arc<ForeignFiles>>,
     config: Config,
+    /// The recording into which they write, if there is one.
+    pub recorder: Option<Recorder>,
 }
 
 impl Processes {
@@ -30,6 +33,7 @@ impl Processes {
             unseen: HashSet::new(),
             first: None,
             config,
+            recorder: None,
         }
     }
 
@@ -53,7 +57,11 @@ impl Processes {
     /// The process `id` lives, and has these files, which are used if it is not known.
     pub fn lives(&mut self, id: ProcessId, files: ForeignFiles) {
         self.unseen.remove(&id);
-        let new = || Process::new(id, self.config, files);
+        let new = || {
+            let mut new = Process::new(id, self.config, files);
+            new.recorder.clone_from(&self.recorder);
+            new
+        };
         let process = self.by_id.entry(id).or_insert_with(new);
         self.first.get_or_insert_with(|| Arc::clone(&process.files));
     }
@@ -71,11 +79,14 @@ impl Processes {
             if self.recorded {
                 return Process::recorded(id, self.config);
             }
-            if self.unseen.contains(&id) {
-                return Process::gone(id, self.config, ForeignFiles::of_all(self.first.as_deref()));
-            }
-            let files = ForeignFiles::of(id).or_those_of(self.first.as_deref());
-            Process::new(id, self.config, files)
+            let mut new = if self.unseen.contains(&id) {
+                Process::gone(id, self.config, ForeignFiles::of_all(self.first.as_deref()))
+            } else {
+                let files = ForeignFiles::of(id).or_those_of(self.first.as_deref());
+                Process::new(id, self.config, files)
+            };
+            new.recorder.clone_from(&self.recorder);
+            new
         });
         self.first.get_or_insert_with(|| Arc::clone(&process.files));
         process

@@ -4,11 +4,13 @@
 
 mod executed;
 mod finish;
+mod keeping;
 
 use crate::at_once::AtOnce;
 use crate::beside::Beside;
 use crate::files::HeldFiles;
 use crate::heap::Heap;
+use crate::kept::{Keeper, KeptCode, KeptFiles, Noting};
 use crate::process::Process;
 use crate::processes::Processes;
 use crate::shared::Shared;
@@ -19,9 +21,11 @@ use std::sync::Arc;
 use sunder_access::{Address, Granule, Mappings, ProcessId, ThreadId, Time};
 use sunder_findings::Limit;
 use sunder_objects::Memory;
+use sunder_observe::decode::CodeSource;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::machine::TYPICAL_TRANSFER_NS;
 use sunder_observe::{Decoded, Decoder, Event, ProcessCode, RawSample};
+use sunder_recording::{self as recording, Step};
 use sunder_sharing::Config;
 use sunder_wire::{Claim, Origin, RuntimeStatus};
 
@@ -35,6 +39,11 @@ pub struct Session {
     /// Samples of a live target that wait for its memory to be read; `None` for recorded data.
     held: Option<Held>,
     code: ProcessCode,
+    /// The code and the files of a kept run, in place of those of processes.
+    kept_code: Option<KeptCode>,
+    kept_files: Option<KeptFiles>,
+    /// Writes a recording, if there is to be one.
+    keeper: Option<Box<Keeper>>,
     processes: Processes,
     /// Images that have ended, by an exec or with their process.
     past: Vec<Process>,
@@ -85,6 +94,9 @@ impl Session {
             decoded: Decoded::default(),
             held: None,
             code: ProcessCode::new(),
+            kept_code: None,
+            kept_files: None,
+            keeper: None,
             processes: Processes::new(config, false),
             past: Vec::new(),
             files: HeldFiles::default(),
@@ -119,6 +131,7 @@ impl Session {
     /// A process that is about to be claimed, and lives, has these files.
     pub fn lives(&mut self, id: ProcessId, files: ForeignFiles) {
         if self.follows(id) {
+            self.note(|| Step::Lives(id.0));
             self.processes.lives(id, files);
         }
     }
@@ -136,6 +149,20 @@ impl Session {
             return;
         }
         let (id, since) = (claim.process, claim.time);
+        self.note(|| {
+            Step::Claim(recording::Claim {
+                image: claim.image,
+                process: id.0,
+                // This process is the tool, which has another number when the run is judged again.
+                parent: (claim.parent.0 != std::process::id()).then_some(claim.parent.0),
+                time: since.0,
+                forked: match claim.origin {
+                    Origin::Fork { image, epoch } => Some((image, epoch)),
+                    Origin::Program => None,
+                },
+                is_only_report,
+            })
+        });
         let origin = match claim.origin {
             Origin::Fork { image, epoch } => {
                 self.images.get(&image).map(|heap| (Rc::clone(heap), epoch))
@@ -182,6 +209,7 @@ impl Session {
     /// Ends the known image of `id`, because the programs that it has executed so far were not
     /// reported. A heap that was claimed last belongs to the new image.
     pub fn begin_anew(&mut self, id: ProcessId) {
+        self.note(|| Step::Anew(id.0));
         let last = self.heaps.get(&id).and_then(|heaps| heaps.last());
         let since = last.map_or(Time(0), |heap| heap.since);
         self.exec(id, since);
@@ -190,6 +218,7 @@ impl Session {
     /// Sets the cost of a line transfer, measured after the run. The cost of time samples is
     /// what they took, so they do not need it earlier.
     pub fn set_transfer(&mut self, nanoseconds: f64) {
+        self.note(|| Step::Transfer(nanoseconds));
         self.config.transfer_ns = nanoseconds;
         self.shared.set_transfer(nanoseconds);
         for process in self.past.iter_mut().chain(self.processes.values_mut()) {
@@ -254,6 +283,7 @@ impl Session {
 
     /// The process has ended. If it has no events, its heap is dropped.
     pub fn ended(&mut self, id: ProcessId) {
+        self.note(|| Step::Ended(id.0));
         let Some(process) = self.processes.get_mut(&id) else {
             return;
         };
@@ -261,6 +291,13 @@ impl Session {
             && let Some(heap) = process.heap().cloned()
         {
             process.set_heap(None);
+            if let Some(keeper) = &self.keeper {
+                // A process that it has forked may have blocks of it.
+                let of_it = self.images.iter().filter(|(_, h)| Rc::ptr_eq(h, &heap));
+                for (&image, heap) in of_it {
+                    keeping::keep_segment(&keeper.recorder, image, &heap.segment);
+                }
+            }
             self.images.retain(|_, h| !Rc::ptr_eq(h, &heap));
             self.heaps.remove(&id);
         }
@@ -268,6 +305,11 @@ impl Session {
 
     /// Takes one event.
     pub fn event(&mut self, event: Event) {
+        if let Some(keeper) = &self.keeper
+            && self.concerns(&event)
+        {
+            keeper.event(&event);
+        }
         self.code.observe(&event);
         match event {
             Event::Sample(sample) => self.sample(&sample),
@@ -344,8 +386,7 @@ impl Session {
         self.code.executed_at(sample.time);
         self.at_once.sampled(sample);
         self.beside.sampled(sample);
-        self.decoder
-            .decode(sample, &mut self.code, &mut self.decoded);
+        self.decode(sample);
         if self.held.as_ref().is_some_and(Held::is_full) {
             self.pass_on();
         }
@@ -356,6 +397,21 @@ impl Session {
         let decoded = std::mem::take(&mut self.decoded);
         self.judge(sample, &decoded);
         self.decoded = decoded;
+    }
+
+    fn decode(&mut self, sample: &RawSample) {
+        let (decoder, decoded) = (&mut self.decoder, &mut self.decoded);
+        let code: &mut dyn CodeSource = match &mut self.kept_code {
+            Some(kept) => kept,
+            None => &mut self.code,
+        };
+        let Some(keeper) = &mut self.keeper else {
+            decoder.decode(sample, code, decoded);
+            return;
+        };
+        let mut noting = Noting { code, last: None };
+        decoder.decode(sample, &mut noting, decoded);
+        keeper.sample(sample, noting.last.as_ref());
     }
 
     fn judge(&mut self, sample: &RawSample, decoded: &Decoded) {
@@ -387,13 +443,22 @@ impl Session {
     /// them.
     pub fn flush(&mut self, now: Time) {
         if let Some(held) = &mut self.held {
-            held.read(now);
+            let resolved = held.read(now);
+            // It says that the samples are passed on, too.
+            self.note(|| Step::Resolved(resolved));
         }
-        self.pass_on();
+        self.judge_held();
     }
 
     /// Judges the held samples without reading memory.
     pub fn pass_on(&mut self) {
+        if self.held.as_ref().is_some_and(|held| !held.is_empty()) {
+            self.note(|| Step::PassOn);
+        }
+        self.judge_held();
+    }
+
+    fn judge_held(&mut self) {
         let Some(samples) = self.held.as_mut().map(Held::take) else {
             return;
         };
@@ -413,7 +478,15 @@ impl Session {
     /// Replaces the known mappings of a living process.
     pub fn set_mappings(&mut self, process: ProcessId, mappings: Mappings) {
         let known = self.processes.enter(process);
-        self.files.hold(&known.files, &mappings, &mut known.names);
+        if let Some(keeper) = &self.keeper
+            && *known.mappings() != mappings
+        {
+            keeper.mappings(process, &mappings);
+        }
+        match &self.kept_files {
+            Some(kept) => kept.give(&mappings, &mut known.names),
+            None => self.files.hold(&known.files, &mappings, &mut known.names),
+        }
         known.set_mappings(mappings);
     }
 
@@ -477,6 +550,26 @@ impl Session {
     /// The granule of coherence that the judge uses.
     pub const fn granule(&self) -> Granule {
         self.config.granule()
+    }
+
+    /// Adds a step to the recording, if there is one.
+    fn note(&self, step: impl FnOnce() -> Step) {
+        if let Some(keeper) = &self.keeper {
+            keeper.recorder.add(&step());
+        }
+    }
+
+    /// Whether an event changes what is known of a followed process.
+    fn concerns(&self, event: &Event) -> bool {
+        match event {
+            Event::Sample(_) => false,
+            Event::Lost(_) => true,
+            Event::Access { process, .. }
+            | Event::Map { process, .. }
+            | Event::ThreadStart { process, .. }
+            | Event::ThreadName { process, .. }
+            | Event::ThreadEnd { process, .. } => self.follows(*process),
+        }
     }
 
     fn follows(&self, process: ProcessId) -> bool {

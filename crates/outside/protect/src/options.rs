@@ -50,6 +50,7 @@ impl Options {
             threshold: None,
             begun: self.begun,
             show: self.show,
+            recorder: None,
         }
     }
 

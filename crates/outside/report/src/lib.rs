@@ -1,4 +1,4 @@
-//! Findings as text, HTML, JSON and SARIF, and comparisons and fleets as text and HTML. Called by the commands
+//! Findings as text, HTML, JSON, SARIF and diagnostics for editors, and comparisons and fleets as text and HTML. Called by the commands
 //! that report, with finished findings. Everything comes from the findings alone: this crate
 //! must not look at the program, its sources or the machine, and it must not print.
 #![forbid(unsafe_code)]
@@ -7,12 +7,14 @@ mod clean;
 mod describe;
 mod figures;
 mod html;
+mod lsp;
 mod on_pages;
 mod sarif;
 mod text;
 
 pub use clean::in_ascii;
 pub use html::{comparison_html, fleet_html, html};
+pub use lsp::diagnostics;
 pub use sarif::{sarif, sarif_with_root};
 pub use text::{
     TextOptions, comparison_markdown, comparison_text, explanation, fleet_markdown, fleet_text,

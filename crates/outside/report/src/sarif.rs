@@ -48,8 +48,9 @@ const RULES: [Rule; 3] = [
     },
 ];
 
-struct Rule {
-    id: &'static str,
+pub(crate) struct Rule {
+    /// Its name in every format.
+    pub(crate) id: &'static str,
     name: &'static str,
     level: &'static str,
     short: &'static str,
@@ -57,6 +58,11 @@ struct Rule {
 }
 
 impl Rule {
+    /// The rule that a finding breaks.
+    pub(crate) fn of(finding: &Finding) -> &'static Self {
+        &RULES[Self::index_of(finding)]
+    }
+
     fn index_of(finding: &Finding) -> usize {
         match (finding.latent, finding.sharing) {
             (true, _) => 2,
@@ -188,7 +194,8 @@ fn finite(number: f64) -> f64 {
     if number.is_finite() { number } else { 0.0 }
 }
 
-fn level(finding: &Finding, threshold: f64) -> &'static str {
+/// How much a finding matters.
+pub(crate) fn level(finding: &Finding, threshold: f64) -> &'static str {
     match finding.standing(threshold) {
         Standing::Significant if finding.false_cost_percent() >= ERROR_PERCENT => "error",
         Standing::Significant => "warning",
@@ -198,12 +205,12 @@ fn level(finding: &Finding, threshold: f64) -> &'static str {
 
 /// A SARIF message that is shown as this text, cleaned. All messages with names from a program are
 /// made here: `[text](target)` in one would be a link (section 3.11.6).
-fn plain(text: &str) -> Value {
+pub(crate) fn plain(text: &str) -> Value {
     json!({"text": clean(text).replace("](", "] (")})
 }
 
 /// The kind, the cost and the advice.
-fn message(all: &Findings, finding: &Finding) -> String {
+pub(crate) fn message(all: &Findings, finding: &Finding) -> String {
     let of = match finding.gain_percent {
         _ if finding.latent => "",
         Some(_) => " of the program's time",
@@ -227,7 +234,7 @@ fn message(all: &Findings, finding: &Finding) -> String {
 }
 
 /// The position to mark, and the others: allocation, declaration and more code.
-fn locations(finding: &Finding, uris: &SourceUris) -> (Option<Value>, Vec<Value>) {
+pub(crate) fn locations(finding: &Finding, uris: &SourceUris) -> (Option<Value>, Vec<Value>) {
     let writes_first = |s: &&Site| s.kind == AccessKind::Read;
     let mut sites: Vec<&Site> = finding.sites.iter().filter(|s| s.file.is_some()).collect();
     sites.sort_by_key(writes_first);
@@ -309,8 +316,9 @@ fn logical(function: &str) -> Value {
 }
 
 /// The folder against which paths become relative URIs.
-struct SourceUris {
-    root: Option<PathBuf>,
+pub(crate) struct SourceUris {
+    /// The folder; `None` if none is known.
+    pub(crate) root: Option<PathBuf>,
 }
 
 impl SourceUris {
@@ -361,7 +369,8 @@ fn normalized(path: &Path) -> PathBuf {
     out
 }
 
-fn file_uri(path: &Path) -> String {
+/// The address of a file with an absolute path.
+pub(crate) fn file_uri(path: &Path) -> String {
     format!("file://{}", encoded(path))
 }
 

@@ -4,8 +4,10 @@
 use super::Session;
 use crate::blind::{Answer, Question, Touched};
 use sunder_access::{Access, CodeAddress, ProcessId, Provenance, Time};
+use sunder_observe::decode::CodeSource;
 use sunder_observe::watch::Executions;
 use sunder_observe::{NearAccess, RawSample};
+use sunder_recording::{self as recording, Step};
 use sunder_sharing::Execution;
 
 impl Session {
@@ -23,6 +25,17 @@ impl Session {
         now: Time,
         burst: Option<&Executions>,
     ) {
+        if let Some(keeper) = &mut self.keeper {
+            let step = Step::Executed(recording::Executed {
+                process: process.0,
+                at: question.at.0,
+                suspects: question.suspects.iter().map(|at| at.0).collect(),
+                threads: question.threads.iter().map(|thread| thread.0).collect(),
+                now: now.0,
+                burst: burst.map(|burst| keeper.hits(burst, &mut self.code)),
+            });
+            keeper.recorder.add(&step);
+        }
         let armed = burst.map_or(&[][..], |burst| burst.instructions.as_slice());
         let wanted = question.suspects.iter().copied();
         let suspects: Vec<CodeAddress> = wanted.filter(|one| armed.contains(one)).collect();
@@ -66,7 +79,11 @@ impl Session {
             if !instructions.contains(&hit.registers.ip) {
                 continue;
             }
-            self.decoder.decode(hit, &mut self.code, &mut self.decoded);
+            let code: &mut dyn CodeSource = match &mut self.kept_code {
+                Some(kept) => kept,
+                None => &mut self.code,
+            };
+            self.decoder.decode(hit, code, &mut self.decoded);
             let accesses = self.decoded.accesses.iter().zip(&self.decoded.distances);
             let own = accesses.filter(|(_, distance)| **distance == 0);
             all.extend(own.map(|(access, _)| *access));

@@ -96,6 +96,9 @@ impl Session {
     }
 
     fn finish_all(mut self, start: Time, end: Time, observed: Observed) -> Findings {
+        self.pass_on();
+        self.keep_end(start, end, &observed);
+        self.give_kept_files();
         let mut all = self.take_images();
         all.sort_by_key(|p| p.id);
         let cpus = observed.machine.cpus;

@@ -5,6 +5,7 @@ mod documentation;
 mod fleet;
 mod gain;
 mod html;
+mod lsp;
 mod odd_values;
 mod sarif;
 mod text;
