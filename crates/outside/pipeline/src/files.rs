@@ -4,7 +4,6 @@
 //! the files.
 
 use crate::kept::{identity, key};
-use crate::process::Process;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -70,31 +69,14 @@ impl HeldFiles {
 }
 
 impl HeldFiles {
-    /// What tells the files of the code of `processes` from others with their paths.
-    pub fn identities<'a>(
-        &self,
-        processes: impl Iterator<Item = &'a Process>,
-    ) -> Vec<recording::File> {
-        let mut told = HashMap::new();
-        for process in processes {
-            let code = process.mappings().iter();
-            for mapping in code.filter(|m| m.is_file() && m.execute) {
-                let key = key(mapping);
-                if told.contains_key(&key) {
-                    continue;
-                }
-                let found = match self.held.get(&key) {
-                    Some(Some(Held::Open(file))) => identity(file),
-                    Some(Some(Held::Refused)) => None,
-                    _ => {
-                        let file = process.files.open(Path::new(&mapping.path)).ok();
-                        file.and_then(|file| identity(&file))
-                    }
-                };
-                told.insert(key, found.map(|found| found.of(mapping)));
-            }
-        }
-        told.into_values().flatten().collect()
+    /// What tells the file of `mapping` from others with its path; `files` are those of the process.
+    pub fn identity_of(&self, files: &ForeignFiles, mapping: &Mapping) -> Option<recording::File> {
+        let found = match self.held.get(&key(mapping)) {
+            Some(Some(Held::Open(file))) => identity(file),
+            Some(Some(Held::Refused)) => None,
+            _ => identity(&files.open(Path::new(&mapping.path)).ok()?),
+        };
+        Some(found?.of(mapping))
     }
 }
 

@@ -295,7 +295,7 @@ impl Session {
                 // A process that it has forked may have blocks of it.
                 let of_it = self.images.iter().filter(|(_, h)| Rc::ptr_eq(h, &heap));
                 for (&image, heap) in of_it {
-                    keeping::keep_segment(&keeper.recorder, image, &heap.segment);
+                    keeper.segment(image, &heap.segment);
                 }
             }
             self.images.retain(|_, h| !Rc::ptr_eq(h, &heap));

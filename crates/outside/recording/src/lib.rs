@@ -1,8 +1,8 @@
 //! The file that `sunder detect --record` writes: the raw events of one run, in the order in which
 //! the tool took them. Another report, threshold or line size then needs no second run.
 //!
-//! Written by `pipeline` while a program is observed, and read by it when the run is judged again.
-//! This crate knows the format alone: it must not judge, decode or name anything, and must not look
+//! Used by `pipeline`, which writes it while a program is observed, and reads it when the run is judged
+//! again. This crate knows the format alone: it must not judge, decode or name anything, and must not look
 //! at a process. The format is described in `docs/design/recording.md`.
 
 mod check;

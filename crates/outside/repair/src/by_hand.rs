@@ -16,8 +16,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
-use sunder_access::{Address, PAGE, ProcessId, Span, Time};
-use sunder_findings::{Findings, Repair, Unrepaired};
+use sunder_access::{Address, ProcessId, Span, Time};
+use sunder_findings::{Findings, Repair};
 use sunder_hooking::Calls;
 use sunder_live::{Live, LiveRemedy};
 use sunder_observe::launch::Child;
@@ -215,7 +215,7 @@ impl ByHand {
         let mut attempts = self.repairer.attempts.iter().rev();
         let Some(attempt) = attempts.find(|attempt| wish.concerns(attempt)) else {
             let mut refused = self.repairer.refused.iter().rev();
-            let refused = refused.find(|one| is_on_pages_of(one, &wish.spans));
+            let refused = refused.find(|one| tell::is_on_pages_of(one, &wish.spans));
             return refused.map_or(Standing::Waits, |one| Standing::Refused(one.reason.clone()));
         };
         let Some(area) = attempt.area.map(|n| &self.repairer.file.control().areas[n]) else {
@@ -249,14 +249,6 @@ impl ByHand {
             left_something: matches!(left, Some(Left::Memory(_))),
         }
     }
-}
-
-/// Whether what was left alone lies on the pages of these spans.
-pub(crate) fn is_on_pages_of(left: &Unrepaired, spans: &[Span]) -> bool {
-    left.address.is_some_and(|at| {
-        let page = Span::new(Address(at.0 & !(PAGE - 1)), PAGE);
-        spans.iter().any(|span| span.overlaps(page))
-    })
 }
 
 /// How a child has ended whose threads were stopped, if it has: `ptrace` reports its end, too.

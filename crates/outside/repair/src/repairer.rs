@@ -10,7 +10,6 @@ use crate::attach::leave::Left;
 use crate::attach::refuse::has_glibc;
 use crate::attempt::{Attempt, is_on_its_way};
 use crate::before::Before;
-use crate::by_hand::is_on_pages_of;
 use crate::chaos::Chaos;
 use crate::choose::{Chooser, Look};
 use crate::control::ControlFile;
@@ -279,7 +278,7 @@ impl Repairer {
 
     /// Bytes in these spans may be moved again, whatever became of them before.
     pub(crate) fn wanted_again(&mut self, spans: &[Span]) {
-        self.refused.retain(|one| !is_on_pages_of(one, spans));
+        self.refused.retain(|one| !tell::is_on_pages_of(one, spans));
         self.chooser.open_again(spans);
     }
 

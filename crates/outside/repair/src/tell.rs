@@ -2,7 +2,7 @@
 //! `attach`.
 
 use std::sync::Arc;
-use sunder_access::{Address, CodeAddress, LINE, Mappings, Span};
+use sunder_access::{Address, CodeAddress, LINE, Mappings, PAGE, Span};
 use sunder_findings::{Finding, Findings, Moved, Progress, Repair, Unrepaired};
 use sunder_live::{LEFT_ALONE, counted};
 use sunder_objects::{NameOptions, Names};
@@ -53,6 +53,14 @@ pub fn code_names(
 pub fn line_of(left: &Unrepaired) -> Option<Span> {
     let line = left.address?.0 & !(LINE - 1);
     Some(Span::new(Address(line), LINE))
+}
+
+/// Whether what was left alone lies on the pages of these spans.
+pub fn is_on_pages_of(left: &Unrepaired, spans: &[Span]) -> bool {
+    left.address.is_some_and(|at| {
+        let page = Span::new(Address(at.0 & !(PAGE - 1)), PAGE);
+        spans.iter().any(|span| span.overlaps(page))
+    })
 }
 
 /// What was gained, moved, refused and put back, as lines. `others` says that the program started

@@ -1,47 +1,13 @@
 //! Between the types of a recording and those of the observers. Pure.
 
 use crate::blocks::{FreedBlock, OwnerChange};
-use crate::result::Observed;
-use serde::{Deserialize, Serialize};
 use sunder_access::{
     Access, Address, CodeAddress, Kind, Mapping, ProcessId, Provenance, Span, ThreadId, Time,
 };
-use sunder_findings::{Limit, Machine, Program, Run};
 use sunder_objects::HeapBlock;
 use sunder_observe::decode::CodeRange;
 use sunder_observe::{RawSample, Registers};
 use sunder_recording as recording;
-
-/// The parts of a result that are known before it is made, as a recording has them.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Told {
-    program: Program,
-    machine: Machine,
-    run: Run,
-    limits: Vec<Limit>,
-}
-
-impl From<&Observed> for Told {
-    fn from(known: &Observed) -> Self {
-        Self {
-            program: known.program.clone(),
-            machine: known.machine.clone(),
-            run: known.run.clone(),
-            limits: known.limits.clone(),
-        }
-    }
-}
-
-impl From<Told> for Observed {
-    fn from(told: Told) -> Self {
-        Self {
-            program: told.program,
-            machine: told.machine,
-            run: told.run,
-            limits: told.limits,
-        }
-    }
-}
 
 /// A sample, to be recorded; its code has this number.
 pub fn kept_sample(sample: &RawSample, code: u32) -> recording::Sample {

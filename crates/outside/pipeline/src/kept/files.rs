@@ -2,7 +2,6 @@
 //! now, if these are still the same: with the same build-id, or without one with the same length and
 //! time of modification.
 
-use super::OpenFile;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -11,6 +10,9 @@ use std::sync::Arc;
 use sunder_access::{Mapping, Mappings};
 use sunder_objects::{Files, Names, OwnFiles, build_id, file_name_of};
 use sunder_recording as recording;
+
+/// A file, open.
+type OpenFile = Arc<File>;
 
 /// The files by path and inode number; `None` for one that is another by now.
 #[derive(Debug, Default)]

@@ -11,6 +11,7 @@ use sunder_observe::watch::Executions;
 use sunder_observe::{Event, ProcessCode, RawSample};
 use sunder_recording::{self as recording, Recorder, Step};
 use sunder_sharing::Burst;
+use sunder_wire::Segment;
 
 /// Of code that may change, the most pieces of which is known that they were written.
 const MOST_CHANGING: usize = 1 << 14;
@@ -138,6 +139,17 @@ impl Keeper {
         self.recorder.add(&Step::Mappings {
             process: process.0,
             mappings: mappings.iter().map(convert::kept_mapping).collect(),
+        });
+    }
+
+    /// What the runtime of an image has recorded, before its segment is dropped.
+    pub fn segment(&self, image: u32, segment: &Segment) {
+        segment.pages(&mut |offset, bytes| {
+            self.recorder.add(&Step::Segment {
+                image,
+                offset,
+                bytes: bytes.to_vec(),
+            });
         });
     }
 

@@ -1,9 +1,8 @@
 //! How much a kept run may have of what takes memory beyond its own bytes. A step of a few bytes can
 //! make a process, or copy all mappings of one.
 
-use super::damaged;
 use std::collections::HashMap;
-use sunder_recording::Step;
+use sunder_recording::{Error, Step};
 
 /// The most images with records of a heap: each takes 11 GB of address space.
 pub const MOST_SEGMENTS: usize = 1024;
@@ -13,6 +12,11 @@ const MOST_PROCESSES: usize = 1 << 16;
 
 /// The most mappings that processes take over from those that started them.
 const MOST_INHERITED: usize = 4 << 20;
+
+/// The error for a recording in which this is wrong.
+pub fn damaged(what: &str) -> anyhow::Error {
+    Error::Damaged(what.into()).into()
+}
 
 /// What a recording has taken so far.
 #[derive(Debug, Default)]

@@ -1,12 +1,13 @@
 //! What a session does for recordings: it begins one, ends it, and takes the steps of one.
 
 use super::{Follow, Session};
-use crate::kept::{Keeper, KeptCode, KeptFiles, Made};
+use crate::kept::{Keeper, KeptCode, KeptFiles, Made, key};
 use crate::process::Process;
 use crate::processes::Processes;
 use crate::result::Observed;
 use crate::slots::Held;
-use std::rc::Rc;
+use crate::told::Told;
+use std::collections::HashSet;
 use sunder_access::{ProcessId, ThreadId, Time};
 use sunder_observe::ProcessCode;
 use sunder_recording::{Begin, End, Recorder, Resolved, Step};
@@ -101,16 +102,24 @@ impl Session {
         };
         self.processes.recorder = None;
         for (&image, heap) in &self.images {
-            keep_segment(&keeper.recorder, image, &heap.segment);
+            keeper.segment(image, &heap.segment);
         }
         let all = || self.past.iter().chain(self.processes.values());
-        for file in self.files.identities(all()) {
-            keeper.recorder.add(&Step::File(file));
+        let mut told = HashSet::new();
+        for process in all() {
+            let code = process.mappings().iter();
+            for mapping in code.filter(|m| m.is_file() && m.execute) {
+                if told.insert(key(mapping))
+                    && let Some(file) = self.files.identity_of(&process.files, mapping)
+                {
+                    keeper.recorder.add(&Step::File(file));
+                }
+            }
         }
         for process in all() {
             keep_made(&keeper.recorder, process);
         }
-        let told = crate::kept::Told::from(observed);
+        let told = Told::from(observed);
         keeper.recorder.end(End {
             start: start.0,
             end: end.0,
@@ -130,17 +139,6 @@ impl Session {
             files.give(&mappings, &mut process.names);
         }
     }
-}
-
-/// Writes the records of an image that is about to be dropped.
-pub(super) fn keep_segment(recorder: &Recorder, image: u32, segment: &Rc<sunder_wire::Segment>) {
-    segment.pages(&mut |offset, bytes| {
-        recorder.add(&Step::Segment {
-            image,
-            offset,
-            bytes: bytes.to_vec(),
-        });
-    });
 }
 
 fn keep_made(recorder: &Recorder, process: &Process) {
