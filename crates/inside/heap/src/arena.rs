@@ -12,6 +12,7 @@ use crate::memory;
 use crate::span::{Owner, Span};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
 
 /// Size of a slice, the unit of spans, in bytes.
@@ -23,8 +24,8 @@ const SLICES: usize = SEGMENT / SLICE;
 const MOST: usize = 1 << 40;
 const LEAST: usize = 64 << 20;
 const SEGMENTS: usize = MOST / SEGMENT;
-/// So much unused memory is always kept, in slices: 32 MiB.
-const KEPT: usize = (32 << 20) / SLICE;
+/// So much unused memory is always kept, in slices: 8 MiB.
+const KEPT: usize = (8 << 20) / SLICE;
 /// The most slices of a span within one segment: the first slice holds the header.
 pub const MOST_SLICES: usize = SLICES - 1;
 /// All slices but the header's are free.
@@ -44,6 +45,9 @@ struct Header {
     end: End,
     /// For each slice, the first slice of its span.
     head: [u8; SLICES],
+    /// For each slice, how many of its first pages may have memory. Only whoever has claimed the
+    /// slice uses its entry.
+    pages: [u8; SLICES],
     spans: [Span; SLICES],
 }
 
@@ -255,6 +259,8 @@ impl Arena {
         let (start, count) = unsafe { ((*span).fixed.start, (*span).fixed.slices as usize) };
         let offset = start - BASE.load(Ordering::Relaxed);
         let (segment, first) = (offset / SEGMENT, offset % SEGMENT / SLICE);
+        // SAFETY: by this function's contract.
+        unsafe { note_reached(span) };
         if count <= MOST_SLICES && ALL.state[segment].load(Ordering::Relaxed) == NORMAL {
             self.release(segment, mask(first, count));
             return;
@@ -446,6 +452,44 @@ pub fn allocate(count: usize, owner: *mut Owner, block: usize, reclaim: fn()) ->
     Some(slices)
 }
 
+/// Notes which pages of a span's slices the blocks have reached that it has had so far.
+///
+/// # Safety
+/// Only the calling thread uses the span.
+pub unsafe fn note_reached(span: *mut Span) {
+    // SAFETY: by this function's contract; the header of a segment in use.
+    unsafe {
+        let (start, count) = ((*span).fixed.start, (*span).fixed.slices as usize);
+        let header = (start & !(SEGMENT - 1)) as *mut Header;
+        let first = start % SEGMENT / SLICE;
+        let pages = match count {
+            1 => ((*span).own.carved as usize * (*span).fixed.block).div_ceil(PAGE),
+            _ => SLICE / PAGE,
+        };
+        for of_slice in &mut (&mut (*header).pages)[first..SLICES.min(first + count)] {
+            *of_slice = pages.min(SLICE / PAGE).max(usize::from(*of_slice)) as u8;
+        }
+    }
+}
+
+/// Returns the memory of a new span of one slice to the system, except for its first page: a bucket
+/// may never need more, and what others have left there is not counted as its memory.
+///
+/// # Safety
+/// The caller has allocated the span, in which there are no blocks yet.
+pub unsafe fn leave_one_page(span: *mut Span) {
+    // SAFETY: by this function's contract; the header of a segment in use.
+    unsafe {
+        let start = (*span).fixed.start;
+        let header = (start & !(SEGMENT - 1)) as *mut Header;
+        let pages = &mut (&mut (*header).pages)[start % SEGMENT / SLICE];
+        let bytes = usize::from(*pages) * PAGE;
+        if bytes > PAGE && memory::discard(start + PAGE, bytes - PAGE) {
+            *pages = 1;
+        }
+    }
+}
+
 /// Frees a span's slices.
 ///
 /// # Safety
@@ -514,7 +558,10 @@ fn discard(segment: usize, bits: u64) -> bool {
         let first = rest.trailing_zeros() as usize;
         let count = (rest >> first).trailing_ones() as usize;
         // SAFETY: free slices, claimed for this.
-        all &= unsafe { memory::discard(base + first * SLICE, count * SLICE) };
+        unsafe {
+            all &= memory::discard(base + first * SLICE, count * SLICE);
+            (&mut (*header(segment)).pages)[first..first + count].fill(0);
+        }
         rest &= !mask(first, count);
     }
     all

@@ -5,10 +5,10 @@
 use crate::arena;
 use crate::block::Block;
 use crate::fatal;
-use crate::heap::{self, BLOCK_MOST, DIRECT_MOST, Heap};
+use crate::heap::{self, BLOCK_MOST, DIRECT_MOST, Heap, Refusal};
 use crate::local::Away;
 use crate::site;
-use crate::span::{Bin, Span};
+use crate::span::Span;
 use crate::table::{self, Key, PADDED};
 use crate::{config, huge, large, local, pool, shared};
 use core::ffi::{c_int, c_void};
@@ -139,38 +139,55 @@ fn allocate(size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
 
 /// Allocates from `heap`, of which the caller is the only user.
 fn from_heap(heap: *mut Heap, size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
-    // SAFETY: the caller is the only user of the heap.
-    let bin = unsafe {
-        if config::uses_classes() || config::policy() == Policy::General && !config::pads() {
-            (*heap).class_bin(size, align)
-        } else {
-            bucket_bin(&mut *heap, size, align, caller)
+    // SAFETY: the caller is the only user of the heap, and the bins belong to it.
+    let block = unsafe {
+        let bucket =
+            if config::uses_classes() || config::policy() == Policy::General && !config::pads() {
+                None
+            } else {
+                bucket(size, align, caller)
+            };
+        let from_class = || {
+            let bin = (*heap).class_bin(size, align)?;
+            Some(Heap::allocate(heap, bin, false, pool::scavenge))
+        };
+        let from_bucket = |bucket: &Bucket, limited| {
+            let bin = (*heap).bucket(bucket.key, bucket.block, limited)?;
+            Heap::allocate(heap, bin, limited, pool::scavenge)
+        };
+        let block = match bucket {
+            Some(bucket) if bucket.block > BLOCK_MOST => None,
+            Some(bucket) => Some(match from_bucket(&bucket, bucket.limited) {
+                // Where no class has blocks of this size with this alignment, it has its bucket.
+                Err(Refusal::Budget) => from_class().unwrap_or_else(|| from_bucket(&bucket, false)),
+                result => result,
+            }),
+            None => from_class(),
+        };
+        match block {
+            Some(block) => block,
+            None => return large::allocate(size, align, pool::scavenge),
         }
     };
-    match bin {
-        Some(bin) => {
-            // SAFETY: the caller is the only user of the heap, and the bin belongs to it.
-            let block = unsafe { Heap::allocate(heap, bin, pool::scavenge) };
-            if block.is_null() && arena::may_refuse() {
-                return (huge::allocate(size, align), true);
-            }
-            (block.cast(), false)
-        }
-        None => large::allocate(size, align, pool::scavenge),
+    match block {
+        Ok(block) => (block.cast(), false),
+        Err(_) if arena::may_refuse() => (huge::allocate(size, align), true),
+        Err(_) => (null_mut(), false),
     }
 }
 
-/// The bin of the policy's bucket for a request; `None` if the block is so large that it shares no
-/// line or page anyway.
-///
-/// # Safety
-/// The caller is the only user of the heap.
-unsafe fn bucket_bin(
-    heap: &mut Heap,
-    size: usize,
-    align: usize,
-    caller: Caller,
-) -> Option<*mut Bin> {
+/// Where the policy puts a request.
+struct Bucket {
+    key: Key,
+    /// Bytes of its blocks.
+    block: usize,
+    /// Whether it takes memory only within the heap's budget. Objects that are to have lines of
+    /// their own have them in any case.
+    limited: bool,
+}
+
+/// The bucket of a request; `None` if its size class alone chooses the bin.
+fn bucket(size: usize, align: usize, caller: Caller) -> Option<Bucket> {
     const LISTED: CallSite = CallSite(table::LISTED);
     let placement = Placement {
         policy: config::policy(),
@@ -187,7 +204,7 @@ unsafe fn bucket_bin(
         site: if listed { LISTED } else { CallSite(address) },
     });
     if !bucket.padded && !matches!(placement.policy, p if p.separates_sizes() || p.needs_site()) {
-        return heap.class_bin(size, align);
+        return None;
     }
     let least = if bucket.padded {
         placement.line
@@ -199,15 +216,14 @@ unsafe fn bucket_bin(
         .size
         .unwrap_or_else(|| class::block_size(size as u64));
     let block = class::round_up(wanted.max(1), least.max(align as u64));
-    if block > BLOCK_MOST as u64 {
-        return None;
-    }
-    let key = Key {
-        site: bucket.site.map_or(0, |site| site.0) | if bucket.padded { PADDED } else { 0 },
-        size: wanted << 32 | align.max(LEAST_ALIGN) as u64,
-    };
-    // SAFETY: by this function's contract.
-    unsafe { heap.table.bin(key, block as usize) }
+    Some(Bucket {
+        key: Key {
+            site: bucket.site.map_or(0, |site| site.0) | if bucket.padded { PADDED } else { 0 },
+            size: wanted << 32 | align.max(LEAST_ALIGN) as u64,
+        },
+        block: block as usize,
+        limited: !bucket.padded,
+    })
 }
 
 /// The fast path; null if the slow path is needed.

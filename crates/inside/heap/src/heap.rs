@@ -4,10 +4,13 @@
 
 use crate::arena::{self, SLICE};
 use crate::block::Block;
+use crate::budget::Budget;
+use crate::config;
 use crate::span::{Bin, Owner, Span};
-use crate::table::Table;
+use crate::table::{BYTES_OF_BIN, Key, Table};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_placement::class;
 
 /// Requests up to this size find their span by one look-up in a table, in bytes.
@@ -38,6 +41,29 @@ fn placeholder() -> *mut Span {
     (&raw const PLACEHOLDER.0).cast_mut()
 }
 
+/// Why a bin has no free block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no memory.
+    Memory,
+    /// The heap's buckets have as much memory as they may take ([`Budget`]).
+    Budget,
+}
+
+/// Whether no two blocks of so many bytes lie on one line.
+fn lines_are_own(block: usize) -> bool {
+    block as u64 & (config::line() - 1) == 0
+}
+
+/// Bytes of a span's memory that blocks have reached.
+///
+/// # Safety
+/// The owner calls; the span is live.
+unsafe fn reached(span: *const Span) -> usize {
+    // SAFETY: by this function's contract.
+    unsafe { (*span).own.carved as usize * (*span).fixed.block }
+}
+
 /// The list head that other threads write, on lines of its own.
 #[repr(align(128))]
 struct Returned(AtomicPtr<Span>);
@@ -48,13 +74,21 @@ pub struct Heap {
     pub direct: [*mut Span; DIRECT],
     bins: [Bin; CLASSES],
     /// The bins of policies that distinguish more than size classes.
-    pub table: Table,
+    table: Table,
     /// Changes when the heap gets another owner.
     generation: u32,
     /// The number of slices of empty spans that are kept.
     kept: usize,
     /// The kept spans of one slice, or null.
     kept_spans: [*mut Span; MOST_KEPT],
+    /// How much memory buckets may take.
+    budget: Budget,
+    /// Bytes of the spans without free blocks, which are in no bin. A new owner may use those of the
+    /// first kind at once ([`lines_are_own`]); those of the second kind are closed for it. (The size
+    /// of a line may be set after the first allocations, so these sums are estimates.)
+    full: [usize; 2],
+    /// Bytes of the spans that are closed ([`Heap::close`]).
+    closed: usize,
     /// In the pool: the next heap.
     pub next: *mut Heap,
     returned: Returned,
@@ -112,6 +146,33 @@ impl Heap {
             .map(|bin| &raw mut *bin)
     }
 
+    /// The bin of a bucket with blocks of `block` bytes. `limited` is as for [`Self::allocate`]: it
+    /// also says whether there may be a bin at all.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    ///
+    /// # Safety
+    /// The owner calls.
+    pub unsafe fn bucket(
+        &mut self,
+        key: Key,
+        block: usize,
+        limited: bool,
+    ) -> Result<*mut Bin, Refusal> {
+        // SAFETY: by this function's contract.
+        unsafe {
+            if let Some(bin) = self.table.find(key) {
+                return Ok(bin);
+            }
+            if limited && !self.may_grow(Span::portion(block) + BYTES_OF_BIN, null_mut()) {
+                return Err(Refusal::Budget);
+            }
+            self.budget.grown(BYTES_OF_BIN);
+            self.table.make(key, block).ok_or(Refusal::Memory)
+        }
+    }
+
     /// The heap, as its spans know it.
     #[inline(always)]
     pub const fn owner(heap: *mut Self) -> *mut Owner {
@@ -137,12 +198,20 @@ impl Heap {
         }
     }
 
-    /// Allocates a block of `bin`; null if there is no memory. `reclaim` is as for
-    /// [`arena::allocate`].
+    /// Allocates a block of `bin`. `limited` says whether the bin takes more memory only within the
+    /// heap's budget. `reclaim` is as for [`arena::allocate`].
+    ///
+    /// # Errors
+    /// See [`Refusal`].
     ///
     /// # Safety
     /// The owner calls, and the bin is this heap's.
-    pub unsafe fn allocate(heap: *mut Self, bin: *mut Bin, reclaim: fn()) -> *mut Block {
+    pub unsafe fn allocate(
+        heap: *mut Self,
+        bin: *mut Bin,
+        limited: bool,
+        reclaim: fn(),
+    ) -> Result<*mut Block, Refusal> {
         // SAFETY: spans in bins are live, and only the owner uses them.
         unsafe {
             (*heap).drain();
@@ -151,56 +220,141 @@ impl Heap {
                 if !span.is_null() {
                     let block = (*span).take();
                     if !block.is_null() {
-                        return block;
+                        return Ok(block);
                     }
                 }
-                if !Self::refill(heap, bin, reclaim) {
-                    return null_mut();
-                }
+                Self::refill(heap, bin, limited, reclaim)?;
             }
         }
     }
 
-    /// Takes a step towards a free block at the front of `bin`; false if there is no memory.
+    /// Takes a step towards a free block at the front of `bin`.
     ///
     /// # Safety
     /// As [`Self::allocate`].
     #[cold]
     #[inline(never)]
-    unsafe fn refill(heap: *mut Self, bin: *mut Bin, reclaim: fn()) -> bool {
+    unsafe fn refill(
+        heap: *mut Self,
+        bin: *mut Bin,
+        limited: bool,
+        reclaim: fn(),
+    ) -> Result<(), Refusal> {
         // SAFETY: by this function's contract.
         unsafe {
             let span = (*bin).first;
             if span.is_null() {
-                let Some(new) = Self::new_span(heap, (*bin).block, reclaim) else {
-                    return false;
-                };
+                if limited && !(*heap).may_grow(Span::portion((*bin).block), bin) {
+                    return Err(Refusal::Budget);
+                }
+                let new = Self::new_span(heap, (*bin).block, limited, reclaim);
+                let new = new.ok_or(Refusal::Memory)?;
                 (*bin).insert(new, true);
                 (*heap).update_direct(bin);
-                return true;
+                return Ok(());
             }
             (*span).check_first();
             (*span).collect();
             if !Block::is_end((*span).own.free) {
-                return true;
+                return Ok(());
             }
             if (*span).own.carved < (*span).fixed.capacity {
+                // The first blocks of a span were allowed when it was made.
+                if limited
+                    && (*span).own.carved > 0
+                    && !(*heap).may_grow(Span::portion((*bin).block), bin)
+                {
+                    return Err(Refusal::Budget);
+                }
+                let before = reached(span);
                 (*span).carve();
+                (*heap).budget.grown(reached(span) - before);
             } else if (*span).mark_full() {
                 (*bin).remove(span);
                 (*span).own.set_full(true);
+                *(*heap).full_of(span) += reached(span);
                 (*heap).update_direct(bin);
             }
-            true
+            Ok(())
         }
+    }
+
+    /// Whether a bucket may have so many bytes more. `bin` is its bin, or null.
+    ///
+    /// # Safety
+    /// The owner calls, and the bin is this heap's.
+    unsafe fn may_grow(&mut self, wanted: usize, bin: *const Bin) -> bool {
+        if self.budget.allows(wanted) {
+            return true;
+        }
+        if self.budget.must_wait() {
+            return false;
+        }
+        // SAFETY: by this function's contract.
+        let (reached, live, spans) = unsafe { self.count(bin) };
+        self.budget.counted(reached, live, spans);
+        self.budget.allows(wanted)
+    }
+
+    /// Counts the bytes that bins take and blocks have reached, the bytes of allocated blocks, and the spans with
+    /// free blocks. Frees empty spans, except for those of `but`. Closed spans count as reached
+    /// only, because their free blocks are of no use yet.
+    ///
+    /// # Safety
+    /// The owner calls.
+    unsafe fn count(&mut self, but: *const Bin) -> (usize, usize, usize) {
+        let full: usize = self.full.iter().sum();
+        let bins = self.table.bytes();
+        let (mut bytes, mut live, mut spans) = (full + self.closed + bins, full, 0);
+        let mut add = |heap: &mut Self, bin: *mut Bin| {
+            // SAFETY: by this function's contract.
+            unsafe {
+                if !core::ptr::eq(bin, but) {
+                    heap.free_empty(bin);
+                }
+                let mut span = (*bin).first;
+                while !span.is_null() {
+                    bytes += reached(span);
+                    live += (*span).own.used as usize * (*span).fixed.block;
+                    spans += 1;
+                    span = (*span).own.next;
+                }
+            }
+        };
+        let heap: *mut Self = self;
+        // SAFETY: `free_empty` changes neither the arrays of bins nor the table.
+        unsafe {
+            for bin in &mut (*heap).bins {
+                add(&mut *heap, bin);
+            }
+            (*heap).table.each(|bin| add(&mut *heap, bin));
+        }
+        (bytes, live, spans)
+    }
+
+    /// The sum of full spans to which a span belongs.
+    ///
+    /// # Safety
+    /// The owner calls; the span is live.
+    unsafe fn full_of(&mut self, span: *const Span) -> &mut usize {
+        // SAFETY: by this function's contract.
+        let own = unsafe { lines_are_own((*span).fixed.block) };
+        &mut self.full[usize::from(!own)]
     }
 
     /// # Safety
     /// The owner calls.
-    unsafe fn new_span(heap: *mut Self, block: usize, reclaim: fn()) -> Option<*mut Span> {
+    unsafe fn new_span(
+        heap: *mut Self,
+        block: usize,
+        limited: bool,
+        reclaim: fn(),
+    ) -> Option<*mut Span> {
         let slices = if block <= SMALL_MOST {
+            // A bucket may need no more than a page, and others the rest of what was used.
+            let most = if limited { PAGE } else { SLICE };
             // SAFETY: by this function's contract.
-            if let Some(span) = unsafe { (*heap).reuse(block) } {
+            if let Some(span) = unsafe { (*heap).reuse(block, most) } {
                 return Some(span);
             }
             1
@@ -209,22 +363,28 @@ impl Heap {
         };
         let span = arena::allocate(slices, Self::owner(heap), block, reclaim)?.span;
         // SAFETY: the span is new and belongs to this heap.
-        unsafe { (*span).own.generation = (*heap).generation };
+        unsafe {
+            (*span).own.generation = (*heap).generation;
+            if limited && slices == 1 {
+                arena::leave_one_page(span);
+            }
+        }
         Some(span)
     }
 
-    /// Takes an empty span that another bin keeps and gives it blocks of `block` bytes. Its memory
-    /// is mapped and was used recently.
+    /// Takes an empty span that another bin keeps, of which blocks have reached no more than `most`
+    /// bytes, and gives it blocks of `block` bytes. Its memory is mapped and was used recently.
     ///
     /// # Safety
     /// The owner calls.
-    unsafe fn reuse(&mut self, block: usize) -> Option<*mut Span> {
+    unsafe fn reuse(&mut self, block: usize, most: usize) -> Option<*mut Span> {
         // SAFETY: kept spans belong to this heap and are live; empty ones are in their bins.
         unsafe {
             let index = self.kept_spans.iter().position(|&span| {
                 !span.is_null()
                     && (*span).own.used == 0
                     && !(*span).own.is_full()
+                    && reached(span) <= most
                     && !(*(*span).own.bin).has_only(span)
             })?;
             let span = core::mem::replace(&mut self.kept_spans[index], null_mut());
@@ -233,6 +393,7 @@ impl Heap {
             (*bin).remove(span);
             self.update_direct(bin);
             let (start, generation) = ((*span).fixed.start, self.generation);
+            arena::note_reached(span);
             (*span).set(Self::owner(self), start, 1, block, SLICE);
             (*span).own.generation = generation;
             Some(span)
@@ -275,7 +436,7 @@ impl Heap {
         // SAFETY: by this function's contract.
         unsafe {
             if (*span).own.is_full() {
-                let closed = (*span).own.generation != self.generation;
+                let closed = self.is_closed(span);
                 if closed && (*span).own.used > 0 {
                     return;
                 }
@@ -284,7 +445,7 @@ impl Heap {
                     return;
                 }
                 if closed {
-                    arena::free(span);
+                    self.free_closed(span);
                     return;
                 }
                 self.reopen(span);
@@ -300,6 +461,8 @@ impl Heap {
     unsafe fn reopen(&mut self, span: *mut Span) {
         // SAFETY: by this function's contract.
         unsafe {
+            let full = self.full_of(span);
+            *full = full.saturating_sub(reached(span));
             (*span).own.set_full(false);
             let bin = (*span).own.bin;
             (*bin).insert(span, false);
@@ -362,7 +525,7 @@ impl Heap {
             unsafe {
                 let next = (*span).shared.next_returned.load(Ordering::Relaxed);
                 (*span).collect();
-                if (*span).own.generation != self.generation {
+                if self.is_closed(span) {
                     self.close(span);
                 } else {
                     self.reopen(span);
@@ -375,7 +538,29 @@ impl Heap {
         }
     }
 
-    /// Closes a span of a former owner for allocation, or frees it if it is empty.
+    /// Whether nothing is allocated in a span that is in no bin until it is empty: it is of a former
+    /// owner, and its blocks share lines.
+    ///
+    /// # Safety
+    /// The owner calls.
+    unsafe fn is_closed(&self, span: *const Span) -> bool {
+        // SAFETY: by this function's contract.
+        unsafe { (*span).own.generation != self.generation && !lines_are_own((*span).fixed.block) }
+    }
+
+    /// # Safety
+    /// The owner calls; the span is closed and has no blocks and no mark.
+    unsafe fn free_closed(&mut self, span: *mut Span) {
+        // SAFETY: by this function's contract.
+        unsafe {
+            self.closed = self.closed.saturating_sub(reached(span));
+            self.unkeep(span);
+            arena::free(span);
+        }
+    }
+
+    /// Closes a span of a former owner, which is counted as closed, for allocation, or frees it if
+    /// it is empty.
     ///
     /// # Safety
     /// The owner calls; the span is in no bin and has no mark.
@@ -386,7 +571,7 @@ impl Heap {
             loop {
                 (*span).collect();
                 if (*span).own.used == 0 {
-                    arena::free(span);
+                    self.free_closed(span);
                     return;
                 }
                 if (*span).mark_full() {
@@ -396,8 +581,8 @@ impl Heap {
         }
     }
 
-    /// Prepares the heap for another owner: nothing more is allocated in spans with live blocks
-    /// until they are empty.
+    /// Prepares the heap for another owner. Where blocks share lines, nothing more is allocated in
+    /// spans with live blocks until they are empty.
     ///
     /// # Safety
     /// The owner calls.
@@ -406,9 +591,12 @@ impl Heap {
         unsafe {
             self.drain();
             self.generation = self.generation.wrapping_add(1);
-            self.kept = 0;
-            self.kept_spans = [null_mut(); MOST_KEPT];
             let heap: *mut Self = self;
+            for bin in &mut (*heap).bins {
+                (*heap).free_empty(bin);
+            }
+            (*heap).table.each(|bin| (*heap).free_empty(bin));
+            self.closed += core::mem::take(&mut self.full[1]);
             for bin in &mut (*heap).bins {
                 (*heap).close_bin(bin);
             }
@@ -421,12 +609,17 @@ impl Heap {
     unsafe fn close_bin(&mut self, bin: *mut Bin) {
         // SAFETY: by this function's contract.
         unsafe {
+            if lines_are_own((*bin).block) {
+                return;
+            }
             loop {
                 let span = (*bin).first;
                 if span.is_null() {
                     break;
                 }
                 (*bin).remove(span);
+                self.unkeep(span);
+                self.closed += reached(span);
                 self.close(span);
             }
             self.update_direct(bin);
@@ -466,26 +659,50 @@ impl Heap {
             self.drain();
             let heap: *mut Self = self;
             for bin in &mut (*heap).bins {
-                let mut span = bin.first;
-                while !span.is_null() {
-                    let next = (*span).own.next;
-                    (*span).collect();
-                    if (*span).own.used == 0 {
-                        if (*span).own.kept {
-                            (*heap).kept -= (*span).fixed.slices as usize;
-                            for place in &mut (*heap).kept_spans {
-                                if *place == span {
-                                    *place = null_mut();
-                                }
-                            }
-                        }
-                        bin.remove(span);
-                        arena::free(span);
-                    }
-                    span = next;
-                }
-                (*heap).update_direct(bin);
+                (*heap).free_empty(bin);
             }
+            (*heap).table.each(|bin| (*heap).free_empty(bin));
+        }
+    }
+
+    /// The heap keeps the span no longer, if it did.
+    ///
+    /// # Safety
+    /// The owner calls; the span is this heap's.
+    unsafe fn unkeep(&mut self, span: *mut Span) {
+        // SAFETY: by this function's contract.
+        unsafe {
+            if !core::mem::take(&mut (*span).own.kept) {
+                return;
+            }
+            self.kept -= (*span).fixed.slices as usize;
+        }
+        for place in &mut self.kept_spans {
+            if *place == span {
+                *place = null_mut();
+            }
+        }
+    }
+
+    /// Frees the empty spans of a bin, also those that are kept.
+    ///
+    /// # Safety
+    /// The owner calls, and the bin is this heap's.
+    unsafe fn free_empty(&mut self, bin: *mut Bin) {
+        // SAFETY: by this function's contract.
+        unsafe {
+            let mut span = (*bin).first;
+            while !span.is_null() {
+                let next = (*span).own.next;
+                (*span).collect();
+                if (*span).own.used == 0 {
+                    self.unkeep(span);
+                    (*bin).remove(span);
+                    arena::free(span);
+                }
+                span = next;
+            }
+            self.update_direct(bin);
         }
     }
 }

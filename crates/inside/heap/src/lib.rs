@@ -3,6 +3,7 @@
 //!
 //! - [`entry`] has the functions that the program calls; the fast paths are there and in [`span`].
 //! - [`heap`] is one thread's heap: *bins* of spans with blocks of one size.
+//!   [`budget`] says how much memory bins of single sizes and call sites may take.
 //! - [`span`] is a run of 64 KiB slices with blocks of one size, all allocated by one heap; other
 //!   threads return blocks through a lock-free list. [`block`] is a free block.
 //! - [`arena`] manages the address space, in segments of 4 MiB with a header each, and returns
@@ -17,7 +18,8 @@
 //!
 //! A heap belongs to one thread at a time. Lines never hold blocks of two
 //! living threads (Hoard), since a span belongs to one heap and a new owner of
-//! a heap leaves the spans of the old one alone until they are empty.
+//! a heap leaves the spans of the old one alone until they are empty, unless
+//! each of their blocks has lines of its own.
 //!
 //! No code here panics or unwinds, and none allocates from this heap itself.
 
@@ -29,6 +31,7 @@
 
 mod arena;
 mod block;
+mod budget;
 mod code;
 mod config;
 mod entry;

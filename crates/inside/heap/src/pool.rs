@@ -4,7 +4,7 @@
 use crate::heap::Heap;
 use crate::local::{self, Away, local};
 use crate::lock::{Guard, Lock, Rank};
-use crate::{config, memory};
+use crate::{budget, config, memory};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -141,6 +141,7 @@ fn new_heap() -> *mut Heap {
     let heap = memory as *mut Heap;
     // SAFETY: the mapping is new and zeroed.
     unsafe { Heap::set_up(heap, config::uses_classes()) };
+    budget::heap_made();
     heap
 }
 

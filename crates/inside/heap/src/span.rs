@@ -215,13 +215,22 @@ impl Span {
         self.own.used <= self.own.settle_at
     }
 
+    /// Bytes of the blocks of `block` bytes that are made at a time.
+    pub const fn portion(block: usize) -> usize {
+        if block > CARVED {
+            block
+        } else {
+            CARVED / block * block
+        }
+    }
+
     /// Makes more blocks, if there is room.
     ///
     /// # Safety
     /// The caller owns the span.
     pub unsafe fn carve(&mut self) {
         let room = (self.fixed.capacity - self.own.carved) as usize;
-        let wanted = (CARVED / self.fixed.block).max(1).min(room);
+        let wanted = (Self::portion(self.fixed.block) / self.fixed.block).min(room);
         let secret = Secret::get();
         let first = self.fixed.start + self.own.carved as usize * self.fixed.block;
         for i in (0..wanted).rev() {

@@ -47,8 +47,11 @@ pub struct Table {
     spare_len: usize,
 }
 
-const FIRST_CAPACITY: usize = 256;
-const CHUNK: usize = 16 << 10;
+const FIRST_CAPACITY: usize = 64;
+/// Bytes of memory for new bins that are taken at a time: a page.
+const CHUNK: usize = 4 << 10;
+/// Bytes that a bin takes here: itself, and two entries, of which half are empty.
+pub const BYTES_OF_BIN: usize = size_of::<Bin>() + 2 * size_of::<Entry>();
 
 const fn hash(key: Key) -> usize {
     let mixed = (key.site ^ key.size.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -56,19 +59,29 @@ const fn hash(key: Key) -> usize {
 }
 
 impl Table {
-    /// The bin for `key`, which is made with blocks of `block` bytes if it is new; `None` if there
-    /// is no memory.
+    /// The bin for `key`, if it was made.
     ///
     /// # Safety
     /// The heap's owner calls.
-    pub unsafe fn bin(&mut self, key: Key, block: usize) -> Option<*mut Bin> {
-        if self.capacity > 0 {
-            // SAFETY: the table is allocated.
-            let entry = unsafe { &mut *self.entry(key) };
-            if !entry.bin.is_null() {
-                return Some(entry.bin);
-            }
+    pub unsafe fn find(&self, key: Key) -> Option<*mut Bin> {
+        if self.capacity == 0 {
+            return None;
         }
+        // SAFETY: the table is allocated.
+        let bin = unsafe { (*self.entry(key)).bin };
+        (!bin.is_null()).then_some(bin)
+    }
+
+    /// Bytes of memory that the bins take.
+    pub const fn bytes(&self) -> usize {
+        self.len * BYTES_OF_BIN
+    }
+
+    /// Makes the bin for `key`, with blocks of `block` bytes; `None` if there is no memory.
+    ///
+    /// # Safety
+    /// The heap's owner calls, and the key has no bin.
+    pub unsafe fn make(&mut self, key: Key, block: usize) -> Option<*mut Bin> {
         if (self.len + 1) * 2 > self.capacity {
             self.grow()?;
         }
@@ -159,11 +172,11 @@ mod tests {
         // SAFETY: only this thread uses the table.
         let bins: Vec<_> = keys
             .clone()
-            .map(|key| unsafe { table.bin(key, 16) }.expect("memory"))
+            .map(|key| unsafe { table.make(key, 16) }.expect("memory"))
             .collect();
         for (key, bin) in keys.zip(&bins) {
             // SAFETY: only this thread uses the table.
-            assert_eq!(unsafe { table.bin(key, 16) }, Some(*bin));
+            assert_eq!(unsafe { table.find(key) }, Some(*bin));
         }
         let mut count = 0;
         table.each(|_| count += 1);
