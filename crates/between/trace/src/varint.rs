@@ -4,6 +4,9 @@
 /// The longest number in bytes.
 pub const LONGEST: usize = 10;
 
+/// The top bit of each byte of a word: the number continues.
+const CONTINUED: u64 = 0x8080_8080_8080_8080;
+
 /// Maps small magnitudes of both signs to small numbers.
 #[inline]
 pub const fn zigzag(value: i64) -> u64 {
@@ -37,7 +40,23 @@ impl<'a> Column<'a> {
 
     /// Appends a number.
     #[inline]
-    pub fn put(&mut self, mut value: u64) {
+    pub fn put(&mut self, value: u64) {
+        match self.bytes.get_mut(self.len..self.len + LONGEST) {
+            // Eight bytes hold what is below 2^56. They are written as one word, because a
+            // processor can't guess how often a loop over them would run.
+            Some([place @ .., _, _]) if value < 1 << (7 * 8) => {
+                let used = (70 - (value | 1).leading_zeros()) / 7;
+                let ends = CONTINUED << (8 * (used - 1));
+                let word = spread(value) | (CONTINUED & !ends);
+                place.copy_from_slice(&word.to_le_bytes());
+                self.len += used as usize;
+            }
+            _ => self.put_long(value),
+        }
+    }
+
+    #[cold]
+    fn put_long(&mut self, mut value: u64) {
         if let Some(place) = self.bytes.get_mut(self.len..self.len + LONGEST) {
             let mut used = 1;
             for byte in place {
@@ -59,6 +78,14 @@ impl<'a> Column<'a> {
     pub fn written(&self) -> Option<&[u8]> {
         self.bytes.get(..self.len).filter(|_| !self.overflow)
     }
+}
+
+/// The lowest 56 bits, seven to each byte.
+#[inline]
+const fn spread(value: u64) -> u64 {
+    let halves = (value & 0x0fff_ffff) | (value & 0x00ff_ffff_f000_0000) << 4;
+    let quarters = (halves & 0x0000_3fff_0000_3fff) | (halves & 0x0fff_c000_0fff_c000) << 2;
+    (quarters & 0x007f_007f_007f_007f) | (quarters & 0x3f80_3f80_3f80_3f80) << 1
 }
 
 /// Reads numbers from the front of `bytes`. A number that is cut off or longer than 64 bits is
@@ -118,6 +145,25 @@ mod tests {
         assert_eq!(column.written(), Some(&[127][..]));
         column.put(u64::MAX);
         assert_eq!(column.written().map(<[u8]>::len), Some(11));
+    }
+
+    /// The definition: seven bits a byte, and the top bit in all but the last.
+    #[test]
+    fn numbers_of_every_length_have_their_bytes() {
+        let powers = (0..64).map(|bit| 1u64 << bit);
+        for value in powers.flat_map(|power| [power - 1, power, power | power / 3, !power]) {
+            let mut wanted = Vec::new();
+            let mut rest = value;
+            while rest >= 0x80 {
+                wanted.push(rest as u8 | 0x80);
+                rest >>= 7;
+            }
+            wanted.push(rest as u8);
+            let mut bytes = [0; 16];
+            let mut column = Column::new(&mut bytes);
+            column.put(value);
+            assert_eq!(column.written(), Some(&wanted[..]), "{value:#x}");
+        }
     }
 
     #[test]

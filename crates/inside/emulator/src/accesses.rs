@@ -4,6 +4,7 @@
 use crate::api::functions;
 use crate::{RECORDER, thread};
 use core::ffi::{c_uint, c_void};
+use core::sync::atomic::{AtomicU8, Ordering};
 use sunder_recorder::Ticks;
 use sunder_trace::slot::{Key, Slot, Sync, tag};
 
@@ -31,16 +32,55 @@ pub extern "C" fn store(processor: c_uint, info: u32, address: u64, data: *mut c
     }
 }
 
+/// What the emulator says of the kinds of accesses, so that it is asked once for each kind: [`KNOWN`],
+/// [`STORE`], and the binary logarithm of the width. Kinds are small numbers; larger ones are asked
+/// for each time.
+static KINDS: [AtomicU8; 1 << 18] = [const { AtomicU8::new(0) }; 1 << 18];
+const KNOWN: u8 = 1 << 7;
+const STORE: u8 = 1 << 6;
+
+#[inline]
+fn kind(info: u32) -> u8 {
+    match KINDS.get(info as usize) {
+        Some(kind) => match kind.load(Ordering::Relaxed) {
+            0 => {
+                let asked = ask(info);
+                kind.store(asked, Ordering::Relaxed);
+                asked
+            }
+            known => known,
+        },
+        None => ask(info),
+    }
+}
+
+#[cold]
+fn ask(info: u32) -> u8 {
+    // Without these functions no callback is registered.
+    let Some(emulator) = functions() else {
+        return KNOWN;
+    };
+    let store = if (emulator.is_store)(info) { STORE } else { 0 };
+    KNOWN | store | (emulator.shift)(info).min(6) as u8
+}
+
+#[inline]
 fn is_store(info: u32) -> bool {
-    functions().is_some_and(|emulator| (emulator.is_store)(info))
+    kind(info) & STORE != 0
+}
+
+/// Bytes of an access.
+#[inline]
+fn bytes_of(info: u32) -> u64 {
+    1 << (kind(info) & 7)
 }
 
 /// A piece of an access. Its key is known, but not where its last piece ends.
 pub extern "C" fn piece(processor: c_uint, info: u32, address: u64, data: *mut c_void) {
-    let (Some(thread), Some(emulator)) = (thread::of(processor), functions()) else {
+    let Some(thread) = thread::of(processor) else {
         return;
     };
-    let bytes = 1u64 << (emulator.shift)(info).min(6);
+    let bytes = bytes_of(info);
     let whole = key(data);
     if let Some(last) = thread.last(1)
         && extend(last, whole, address, bytes)
@@ -65,16 +105,15 @@ fn extend(last: &mut Slot, whole: Key, address: u64, bytes: u64) -> bool {
 
 /// An access of which only the instruction is known beforehand.
 pub extern "C" fn unknown(processor: c_uint, info: u32, address: u64, data: *mut c_void) {
-    let (Some(thread), Some(emulator)) = (thread::of(processor), functions()) else {
+    let Some(thread) = thread::of(processor) else {
         return;
     };
-    let tag = if (emulator.is_store)(info) {
+    let tag = if is_store(info) {
         tag::WRITE
     } else {
         tag::READ
     };
-    let bytes = 1u8 << (emulator.shift)(info).min(6);
-    let key = Key::new(tag, bytes, key(data).payload());
+    let key = Key::new(tag, bytes_of(info) as u8, key(data).payload());
     thread.push(Slot::new(address, key));
 }
 
@@ -87,14 +126,14 @@ pub extern "C" fn before_atomic(processor: c_uint, _: *mut c_void) {
 
 /// After a locked access: a stamp that orders everything after it.
 pub extern "C" fn atomic(processor: c_uint, info: u32, address: u64, data: *mut c_void) {
-    let (Some(thread), Some(emulator)) = (thread::of(processor), functions()) else {
+    let Some(thread) = thread::of(processor) else {
         return;
     };
     if !is_store(info) {
         return;
     }
     let whole = key(data);
-    let bytes = 1u64 << (emulator.shift)(info).min(6);
+    let bytes = bytes_of(info);
     // While there is only one thread, the emulator stores the two halves of a `cmpxchg16b` one
     // after the other.
     if bytes < u64::from(whole.code()) {

@@ -174,7 +174,22 @@ fn pass(
     let (mut count, mut accesses) = (0u32, 0u64);
     let (mut run, mut hits) = (0, 0);
     let (mut previous, mut value): (Option<usize>, u64) = (None, 0);
-    for slot in slots {
+    let mut rest = slots;
+    while let Some((slot, after)) = rest.split_first() {
+        // Most slots are predicted completely. These have a loop of their own, with few variables.
+        let predicted = predicted(rest, sites, &mut previous);
+        if predicted.slots > 0 {
+            let (done, after) = rest.split_at(predicted.slots);
+            rest = after;
+            value = done.last().map_or(value, |slot| slot.value);
+            accesses += predicted.accesses;
+            count += predicted.slots as u32;
+            gap += predicted.slots as u64;
+            run += predicted.slots as u64;
+            hits += predicted.slots as u64;
+            continue;
+        }
+        rest = after;
         let key = slot.key;
         if key.0 == 0 {
             continue;
@@ -257,6 +272,43 @@ fn pass(
             others: u64::from(count) - accesses,
         },
     }
+}
+
+/// How many slots in a row were predicted, and how many of them are accesses.
+struct Predicted {
+    slots: usize,
+    accesses: u64,
+}
+
+/// Takes the slots at the front whose key and value both are as the site before them predicts.
+/// `previous` is the last site, before and after.
+#[inline(always)]
+fn predicted(slots: &[Slot], sites: &mut [Site; SLOTS], previous: &mut Option<usize>) -> Predicted {
+    let mut found = Predicted {
+        slots: 0,
+        accesses: 0,
+    };
+    let Some(site) = previous.and_then(|p| sites.get(p)) else {
+        return found;
+    };
+    // A site whose follower is not known has 0 there, which wraps to an index out of bounds.
+    let mut expected = (site.next as usize).wrapping_sub(1);
+    let mut last = *previous;
+    for slot in slots {
+        let Some(site) = sites.get_mut(expected) else {
+            break;
+        };
+        if site.key != slot.key.0 || site.guess() != slot.value {
+            break;
+        }
+        site.hit();
+        last = Some(expected);
+        expected = (site.next as usize).wrapping_sub(1);
+        found.slots += 1;
+        found.accesses += u64::from(slot.key.tag() < tag::SIZE);
+    }
+    *previous = last;
+    found
 }
 
 /// The site of `key` if it is known, and its index in the table. The table is at most half full, so
