@@ -4,7 +4,8 @@
 //! opens an ELF file; must not read by itself what was not queried.
 
 use object::{ReadCache, ReadRef};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -75,7 +76,15 @@ impl Drop for Share {
 pub(crate) struct FileBytes {
     cache: ReadCache<File>,
     left: Cell<u64>,
+    /// Where windows begin that were read.
+    windows: RefCell<BTreeSet<u64>>,
 }
+
+/// Names are read so many bytes at a time. The cache reads each name with two system calls, and a
+/// library has thousands.
+const WINDOW: u64 = 64 << 10;
+/// Longer names are left to the cache, in bytes.
+const LONGEST_NAME: u64 = 4 << 10;
 
 impl FileBytes {
     /// All that may be read of `file`.
@@ -88,7 +97,27 @@ impl FileBytes {
         Self {
             cache: ReadCache::new(file),
             left: Cell::new(allowance),
+            windows: RefCell::default(),
         }
+    }
+
+    /// The bytes from the start of `range` until `delimiter`, from the window of the file that has
+    /// them. `None` if they are not in it, or if the allowance is too small for it.
+    fn in_window(&self, range: &Range<u64>, delimiter: u8) -> Option<&[u8]> {
+        let start = range.start & !(WINDOW - 1);
+        let bytes = (&self.cache).len().ok()?.checked_sub(start)?;
+        let bytes = bytes.min(WINDOW + LONGEST_NAME);
+        if !self.windows.borrow().contains(&start) {
+            if !self.take(bytes) {
+                return None;
+            }
+            self.windows.borrow_mut().insert(start);
+        }
+        let window = self.cache.read_bytes_at(start, bytes).ok()?;
+        let end = range.end.min(start + bytes) - start;
+        let rest = window.get((range.start - start) as usize..end as usize)?;
+        let length = rest.iter().position(|&byte| byte == delimiter)?;
+        rest.get(..length)
     }
 
     /// Whether so many bytes of the allowance are left.
@@ -121,8 +150,11 @@ impl<'a> ReadRef<'a> for &'a FileBytes {
     }
 
     fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
-        // The cache reads 4 KiB at most.
-        let bytes = self.cache.read_bytes_at_until(range, delimiter)?;
+        let bytes = match self.in_window(&range, delimiter) {
+            Some(bytes) => bytes,
+            // The cache reads 4 KiB at most.
+            None => self.cache.read_bytes_at_until(range, delimiter)?,
+        };
         self.take(bytes.len() as u64 + 1).then_some(bytes).ok_or(())
     }
 }
@@ -176,6 +208,35 @@ mod tests {
         assert_eq!(bytes.read_bytes_at(200, 100), Err(()));
         assert_eq!(bytes.read_bytes_at(200, 56), Ok(&[7; 56][..]));
         assert_eq!(bytes.read_bytes_at(0, 1), Err(()));
+    }
+
+    #[test]
+    fn names_of_one_place_are_read_once() {
+        let names: Vec<u8> = (0..20_000)
+            .flat_map(|i| format!("n{i}\0").into_bytes())
+            .collect();
+        let len = names.len() as u64;
+        assert!(len > WINDOW, "there are two windows");
+        let mut file = tempfile::tempfile().expect("a file");
+        std::io::Write::write_all(&mut file, &names).expect("written");
+        let bytes = FileBytes::up_to(file, 10 << 20);
+        let (mut at, mut wanted) = (0, 10 << 20);
+        for i in 0..20_000 {
+            let name = format!("n{i}");
+            assert_eq!(
+                bytes.read_bytes_at_until(at..len, 0),
+                Ok(name.as_bytes()),
+                "at {at}"
+            );
+            at += name.len() as u64 + 1;
+            wanted -= name.len() as u64 + 1;
+        }
+        let windows = len.div_ceil(WINDOW);
+        let overlaps = (windows - 1) * LONGEST_NAME;
+        assert!(len % WINDOW > LONGEST_NAME, "only inner windows overlap");
+        wanted -= len + overlaps;
+        assert_eq!(bytes.left.get(), wanted, "each window was read once");
+        assert_eq!(bytes.read_bytes_at_until(0..1, 0), Err(()), "no delimiter");
     }
 
     #[test]
