@@ -74,11 +74,22 @@ impl<'t> Lane<'t> {
         stop.unwrap_or(self.batch.len()) - self.at
     }
 
-    /// The same, less one if that is the rest of the batch: nothing may come after it.
+    /// The same, less one unless a wanted event follows: nothing may come after the last access, be it
+    /// that the batch ends or that only unwanted slots are left.
     #[inline]
     pub(super) fn accesses_before_end(&self) -> usize {
-        let may_end = self.next_stop == self.stops.len();
+        let may_end = !self.event_follows();
         self.accesses().saturating_sub(usize::from(may_end))
+    }
+
+    /// Whether the next slot that is no access is a wanted event.
+    fn event_follows(&self) -> bool {
+        let Some(&at) = self.stops.get(self.next_stop) else {
+            return false;
+        };
+        let slot = Slot::new(self.batch.values[at], Key(self.batch.keys[at]));
+        let what = other_event(slot, &mut { self.announced });
+        what.is_some_and(|what| self.kinds.overlaps(Kinds::of(&what)))
     }
 
     /// Whether the whole batch was taken.
