@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn numbers_of_every_length_have_their_bytes() {
         let powers = (0..64).map(|bit| 1u64 << bit);
-        for value in powers.flat_map(|power| [power - 1, power, power | power / 3, !power]) {
+        for value in powers.flat_map(|power| [power - 1, power, power | (power / 3), !power]) {
             let mut wanted = Vec::new();
             let mut rest = value;
             while rest >= 0x80 {

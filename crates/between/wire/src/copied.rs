@@ -31,10 +31,10 @@ impl Segment {
             if asked != 0 {
                 continue;
             }
-            for page in 0..len.div_ceil(PAGE) {
+            for (page, is_resident) in resident.iter().take(len.div_ceil(PAGE)).enumerate() {
                 let offset = piece + page * PAGE;
                 let is_drained = (SAMPLES..LARGE).contains(&offset);
-                if resident[page] & 1 == 0 || is_drained || offset + PAGE > TOTAL {
+                if is_resident & 1 == 0 || is_drained || offset + PAGE > TOTAL {
                     continue;
                 }
                 // SAFETY: the page is in the mapping, which lives as long as `self`, and begins at a
@@ -81,7 +81,8 @@ impl Segment {
             return false;
         };
         let end = offset.checked_add(bytes.len());
-        if offset % 8 != 0 || bytes.len() % 8 != 0 || end.is_none_or(|end| end > TOTAL) {
+        let whole = offset.is_multiple_of(8) && bytes.len().is_multiple_of(8);
+        if !whole || end.is_none_or(|end| end > TOTAL) {
             return false;
         }
         let base = self.view().base().as_ptr();

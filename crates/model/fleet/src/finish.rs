@@ -284,27 +284,33 @@ fn there(all: &Gather) -> FxHashSet<(u32, u32)> {
     there
 }
 
+/// What a container has lost on a machine.
+#[derive(Default)]
+struct InContainer {
+    seconds: f64,
+    programs: BTreeSet<u32>,
+    objects: BTreeSet<u32>,
+}
+
 fn containers(all: &Gather, spent: &[Spent]) -> Vec<FleetContainer> {
-    let mut sums: FxHashMap<(u32, u32), (f64, BTreeSet<u32>, BTreeSet<u32>)> = FxHashMap::default();
+    let mut sums: FxHashMap<(u32, u32), InContainer> = FxHashMap::default();
     for one in spent.iter().filter(|one| one.container != NONE) {
         let sum = sums.entry((one.container, one.host)).or_default();
-        sum.0 += one.seconds;
-        sum.1.insert(one.program);
-        sum.2.insert(one.object);
+        sum.seconds += one.seconds;
+        sum.programs.insert(one.program);
+        sum.objects.insert(one.object);
     }
-    let row = |((container, host), (lost_seconds, programs, objects)): (
-        (u32, u32),
-        (f64, BTreeSet<u32>, BTreeSet<u32>),
-    )| FleetContainer {
+    let row = |((container, host), sum): ((u32, u32), InContainer)| FleetContainer {
         container: all.containers.key(container).clone(),
         host: all.hosts.key(host).clone(),
-        programs: programs
+        programs: sum
+            .programs
             .into_iter()
             .filter(|&program| program != NONE)
             .map(|program| all.programs.key(program).clone())
             .collect(),
-        lost_seconds,
-        objects: objects.len() as u64,
+        lost_seconds: sum.seconds,
+        objects: sum.objects.len() as u64,
     };
     let mut rows: Vec<FleetContainer> = sums.into_iter().map(row).collect();
     rows.sort_by(|a, b| {

@@ -324,6 +324,9 @@ pub struct Burst {
     pub accesses: Vec<Access>,
 }
 
+/// The hits of threads at breakpoints.
+pub type Hits = Vec<(u32, Vec<Sample>)>;
+
 /// A burst of breakpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executed {
@@ -338,7 +341,7 @@ pub struct Executed {
     /// When.
     pub now: u64,
     /// The instructions with breakpoints and the hits of each thread; `None` if it was not possible.
-    pub burst: Option<(Vec<u64>, Vec<(u32, Vec<Sample>)>)>,
+    pub burst: Option<(Vec<u64>, Hits)>,
 }
 
 /// A file that was mapped as code, and what tells it from another with its path.

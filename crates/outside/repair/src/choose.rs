@@ -284,8 +284,7 @@ impl Chooser {
             self.put_back
                 .retain(|back| back.page.wrapping_sub(page) >= len);
             let is_there = |&(from, _): &(u64, u64)| from.wrapping_sub(page) < len;
-            self.tried
-                .retain(|layout| !layout.iter().any(|group| is_there(group)));
+            self.tried.retain(|layout| !layout.iter().any(&is_there));
         }
         self.pending = None;
     }

@@ -169,7 +169,7 @@ impl Keeper {
         &mut self,
         burst: &Executions,
         code: &mut ProcessCode,
-    ) -> (Vec<u64>, Vec<(u32, Vec<recording::Sample>)>) {
+    ) -> (Vec<u64>, recording::Hits) {
         let armed = burst.instructions.iter().map(|at| at.0).collect();
         let mut all = Vec::new();
         for (thread, hits) in &burst.hits {
