@@ -101,6 +101,7 @@ entries!(
     recording,
     result,
     rewrite,
+    run,
     segment,
     trace,
     transaction

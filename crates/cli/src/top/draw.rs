@@ -177,7 +177,7 @@ fn dim(text: &str) -> Line<'static> {
 }
 
 /// The columns before an object's name.
-const FIGURES: usize = 16;
+const FIGURES: usize = 17;
 
 fn table_of(frame: &mut Frame<'_>, area: Rect, view: &View, objects: &[&Finding], ascii: bool) {
     let width = usize::from(area.width);
