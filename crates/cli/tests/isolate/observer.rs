@@ -128,8 +128,8 @@ fn eager_protection_isolates_what_two_threads_write() {
     assert!(report["committed_bytes"].as_u64() > Some(0), "{report}");
 }
 
-/// Isolated, each side of the ring would get on by 64 items after each commit: over two minutes for
-/// what takes a tenth of a second.
+/// Isolated, each side of the ring would get on by 64 items after each commit. The run is short: longer
+/// ones are still slow (docs/design/isolate.md).
 #[test]
 fn threads_that_wait_for_each_others_stores_get_on() {
     let _alone = crate::support::targets::alone();
