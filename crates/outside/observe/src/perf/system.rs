@@ -15,10 +15,22 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, Time};
 
-/// Pages of records in a ring: 32 hold some 700 samples, 7 s at 99 Hz. Processes that start and end take
-/// room, too: with 16 pages, records were lost at 235 starts a second on a machine so busy that reading
-/// came late. A machine of 256 CPUs takes 32 MiB.
+/// The fewest pages of records in a ring: 32 hold some 700 samples, 7 s at 99 Hz. Processes that start and
+/// end take room, too: with 16 pages, records were lost at 235 starts a second on a machine so busy that
+/// reading came late. A machine of 256 CPUs takes 32 MiB.
 const PAGES: usize = RING_PAGES / 2;
+/// Pages of all rings together, as long as each has [`PAGES`] to [`MOST_PAGES`]: 4 MiB. The fewer CPUs a
+/// machine has, the more other programs delay whoever reads: on two CPUs under a load of 50, rings of 32
+/// pages lost records.
+const ALL_PAGES: usize = 1024;
+/// The most pages of a ring.
+const MOST_PAGES: usize = 256;
+
+/// How many pages each of so many rings has; a power of two.
+fn pages_of(rings: usize) -> usize {
+    let share = (ALL_PAGES / rings.max(1)).clamp(PAGES, MOST_PAGES);
+    1 << share.ilog2()
+}
 
 /// Samples of all processes of the machine.
 #[derive(Debug)]
@@ -54,7 +66,7 @@ impl SystemSampler {
                 let errno = error.raw_os_error().unwrap_or(0);
                 PerfRefusal::of_system(errno)
             })?;
-            rings.push(Ring::map_up_to(&event, PAGES, PAGES / 4)?);
+            rings.push(Ring::map_up_to(&event, pages_of(cpus.len()), PAGES / 4)?);
             events.push(event);
         }
         for event in &events {
@@ -241,6 +253,12 @@ impl PerfRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_cpus_have_large_rings_and_many_have_small_ones() {
+        let pages = [1, 2, 4, 6, 16, 32, 64, 1024].map(pages_of);
+        assert_eq!(pages, [256, 256, 256, 128, 64, 32, 32, 32]);
+    }
 
     #[test]
     fn samples_come_from_other_processes_and_the_frequency_changes() {
