@@ -87,7 +87,7 @@ fn the_same_finding_of_two_machines_is_one_object() {
             return Err("not found".into());
         };
         if print != other {
-            return Err(format!("other fields were seen: {print} {other}"));
+            return Err(format!("another object was seen: {print} {other}"));
         }
         let near = |value: &serde_json::Value, wanted: f64| {
             let value = value.as_f64().expect("a number");

@@ -1,7 +1,7 @@
 //! The changes between two results, for `sunder diff` and for checks on pull requests. Pure.
 //! Sampling noise is told from change by one documented band.
 
-use crate::fingerprint::{fingerprint, object_fingerprint};
+use crate::fingerprint::{fingerprint, fingerprint_with_fields};
 use crate::likeness;
 use crate::schema::{Finding, Findings, Location};
 use crate::sharing::Sharing;
@@ -81,8 +81,8 @@ pub struct Measure {
 
 /// Compares two results.
 ///
-/// Findings match by [`fingerprint`], and those left over by their objects alone, because which
-/// fields a run sees is partly chance. What is left then matches by what a rename, a move to another
+/// Findings match by [`fingerprint`]; of several with the same one those that write the same fields
+/// match first. What is left then matches by what a rename, a move to another
 /// file or a build without debug information leaves: the name, or the type and the code, or the code
 /// alone. Such a match must be the only one on both sides. False sharing that became true sharing is `gone`, and
 /// the true sharing `appeared`: they need different remedies. Latent findings cost nothing yet,
@@ -183,7 +183,7 @@ type Pair<'a> = (Option<&'a Finding>, Option<&'a Finding>);
 fn matched<'a>(old: &'a [Finding], new: &'a [Finding]) -> Vec<Pair<'a>> {
     let mut partner: Vec<Option<usize>> = vec![None; new.len()];
     let mut taken = vec![false; old.len()];
-    for key in [fingerprint, object_fingerprint] {
+    for key in [fingerprint_with_fields, fingerprint] {
         let keys: Vec<_> = old.iter().map(|f| (class(f), key(f))).collect();
         for (i, finding) in new.iter().enumerate() {
             if partner[i].is_some() {
@@ -332,8 +332,23 @@ mod tests {
         let mut two = one.clone();
         two.lines[0].words.remove(0);
         two.lines.truncate(1);
-        assert_ne!(fingerprint(&one), fingerprint(&two));
+        assert_ne!(fingerprint_with_fields(&one), fingerprint_with_fields(&two));
         assert_eq!(counts(vec![one], vec![two]), [0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn of_two_findings_about_one_object_those_with_the_same_fields_match() {
+        let one = with_cost(50.0);
+        let mut other = with_cost(20.0);
+        for word in other.lines.iter_mut().flat_map(|line| &mut line.words) {
+            word.field = word
+                .field
+                .as_ref()
+                .map(|field| format!("{field}_of_others"));
+        }
+        assert_eq!(fingerprint(&one), fingerprint(&other));
+        let (before, after) = (vec![one.clone(), other.clone()], vec![other, one]);
+        assert_eq!(counts(before, after), [0, 0, 0, 0, 2]);
     }
 
     #[test]

@@ -230,6 +230,17 @@ mod tests {
         assert_eq!(look(vec![costing(10.0)]), [Happening::Appeared]);
     }
 
+    /// Which fields a look sees is partly chance.
+    #[test]
+    fn a_look_that_sees_other_fields_sees_the_same_finding() {
+        let mut known = Known::default();
+        let mut other = costing(10.0);
+        other.lines[0].words.remove(0);
+        known.looked(&origin(1), vec![costing(10.0)], 7);
+        assert_eq!(told(known.looked(&origin(1), vec![other], 7)), []);
+        assert_eq!(told(known.looked(&origin(1), vec![costing(10.0)], 7)), []);
+    }
+
     #[test]
     fn a_small_cost_may_double_unheard() {
         let mut known = Known::default();
