@@ -1,7 +1,7 @@
 //! `sunder fleet report` on what real watches of two machines wrote. The two machines are two names of
 //! this one, each in a namespace of its own.
 
-use crate::records::{can_watch, findings, records, target};
+use crate::records::{VERSION, can_watch, findings, records, target};
 use crate::support::targets::side_by_side;
 use crate::support::{plain_sunder, sunder};
 use std::path::Path;
@@ -112,6 +112,7 @@ fn the_same_finding_of_two_machines_is_one_object() {
             origin.build_id.as_deref()
         );
         assert_eq!(object["builds"][0]["path"].as_str(), origin.path.as_deref());
+        assert_eq!(object["builds"][0]["version"], VERSION);
         assert!(
             object["builds"][0]["looks"].as_u64() >= Some(2),
             "{object:#}"

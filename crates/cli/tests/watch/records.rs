@@ -22,10 +22,17 @@ pub fn can_watch() -> bool {
     can
 }
 
+/// The version of the targets, by their environment.
+pub const VERSION: &str = "4.2+1";
+
 /// A workload that runs until the value is dropped.
 pub fn target(name: &str, variant: Variant) -> Ended {
     let mut command = Command::new(build(name, variant));
     command.args(["2", LONG]).stdout(Stdio::null());
+    command.env(
+        "OTEL_RESOURCE_ATTRIBUTES",
+        format!("service.name=x,service.version={VERSION}"),
+    );
     Ended::new(&mut command)
 }
 

@@ -87,6 +87,11 @@ pub struct Origin {
     /// The build id of its program, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_id: Option<String>,
+    /// The version of its program: what the process's environment says of the service
+    /// (`service.version` in `OTEL_RESOURCE_ATTRIBUTES`), or else what the program's file says of its
+    /// package. Anybody's words, which are not checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Its control group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
@@ -165,6 +170,9 @@ pub struct Looked {
     /// As in [`Origin`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_id: Option<String>,
+    /// As in [`Origin`]; of several, that of the last look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Close looks since the watch began that came to a result.
     pub looks: u64,
     /// When the first of them ended, in nanoseconds since 1970.

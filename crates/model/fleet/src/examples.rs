@@ -27,6 +27,8 @@ pub struct Told {
     pub path: &'static str,
     /// Its build.
     pub build: Option<&'static str>,
+    /// Its version.
+    pub version: Option<&'static str>,
     /// Its container.
     pub container: Option<String>,
 }
@@ -39,6 +41,7 @@ impl Default for Told {
             pid: 42,
             path: "/srv/shop/server",
             build: Some("aa01"),
+            version: None,
             container: None,
         }
     }
@@ -64,6 +67,7 @@ pub fn finding(told: &Told, event: Happening, percent: f64, finding: &Finding) -
             program: told.path.rsplit('/').next().unwrap_or_default().into(),
             path: Some(told.path.into()),
             build_id: told.build.map(str::to_owned),
+            version: told.version.map(str::to_owned),
             container: told.container.clone(),
             ..Origin::default()
         },
@@ -96,6 +100,7 @@ pub fn looked(told: &Told, first: u64, looks: u64) -> Looked {
         program: told.path.rsplit('/').next().unwrap_or_default().into(),
         path: Some(told.path.into()),
         build_id: told.build.map(str::to_owned),
+        version: told.version.map(str::to_owned),
         looks,
         first_unix_ns: first,
         last_unix_ns: told.time,
@@ -153,9 +158,9 @@ pub fn sum_up<'a>(lines: impl IntoIterator<Item = &'a String>) -> Fleet {
 pub fn lines() -> Vec<String> {
     let (counters, queue) = (examples::global_array(), examples::heap_pair());
     let builds = [
-        "8c1f09ab2d44e1f07a9b",
-        "d20b77c9015e6f3388aa",
-        "f4410a3c9be27d51c066",
+        ("8c1f09ab2d44e1f07a9b", "4.1.0"),
+        ("d20b77c9015e6f3388aa", "4.2.0"),
+        ("f4410a3c9be27d51c066", "4.2.1"),
     ];
     let mut lines = Vec::new();
     // Three machines get a release a day. The second brings the queue; the third mends the counters.
@@ -165,13 +170,14 @@ pub fn lines() -> Vec<String> {
         ("web3", 7_200 * SECOND),
     ] {
         let begun = START + offset;
-        for (day, build) in (0..).zip(builds) {
+        for (day, (build, version)) in (0..).zip(builds) {
             let pid = 100 + day as u32;
             let at = |time| Told {
                 host,
                 time: begun + day * DAY + time,
                 pid,
                 build: Some(build),
+                version: Some(version),
                 path: "/srv/shop/server",
                 container: (host == "web3").then(|| "3f1c9d2e7a8b".repeat(6)[..64].to_owned()),
             };

@@ -114,6 +114,8 @@ pub struct Gather {
     pub(crate) builds: Names<Build>,
     /// The path of each build; its program's name if no path was told.
     pub(crate) paths: Vec<String>,
+    /// The version of each build, as the newest record told it, and when that was.
+    pub(crate) versions: FxHashMap<u32, (u64, String)>,
     pub(crate) containers: Names<String>,
     pub(crate) programs: Names<String>,
     pub(crate) costs: FxHashMap<CostKey, Cost>,
@@ -148,6 +150,7 @@ impl Gather {
             known: Vec::new(),
             builds: Names::new(MOST_BUILDS),
             paths: Vec::new(),
+            versions: FxHashMap::default(),
             containers: Names::new(MOST_CONTAINERS),
             programs: Names::new(MOST_BUILDS),
             costs: FxHashMap::default(),
@@ -203,6 +206,7 @@ impl Gather {
             origin.path.as_deref(),
             origin.build_id.as_deref(),
         );
+        self.version(build, origin.version.as_deref(), now);
         let event = Self::room(
             self.events.len(),
             self.events.contains_key(&(host, object, origin.pid)),
@@ -247,6 +251,7 @@ impl Gather {
                 looked.path.as_deref(),
                 looked.build_id.as_deref(),
             );
+            self.version(build, looked.version.as_deref(), looked.last_unix_ns);
             let key = (build, watch);
             if !Self::room(self.looks.len(), self.looks.contains_key(&key)) {
                 all = None;
@@ -401,6 +406,15 @@ impl Gather {
             }
         }
         number
+    }
+
+    fn version(&mut self, build: u32, version: Option<&str>, now: u64) {
+        let Some(version) = version.filter(|_| build != NONE).map(shown) else {
+            return;
+        };
+        let known = self.versions.entry(build).or_default();
+        // Whatever is read first, the same one is kept.
+        *known = (now, version).max(std::mem::take(known));
     }
 
     /// Whether a table of so many entries takes one, which may be known already.

@@ -142,6 +142,7 @@ fn builds(
                     Build::Id(id) => Some(id.clone()),
                     Build::Path(_) => None,
                 },
+                version: all.versions.get(&build).map(|(_, version)| version.clone()),
                 path: all.paths[build as usize].clone(),
                 hosts: life.first_on.len() as u64,
                 looks,

@@ -79,6 +79,9 @@ pub struct FleetObject {
 pub struct BuildCost {
     /// The build id in hexadecimal; absent if the program has none.
     pub build_id: Option<String>,
+    /// The program's version, as it was told last; absent if nothing tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// The program's path, or its name.
     pub path: String,
     /// Machines on which this build was looked at, or the object was seen in it.

@@ -144,6 +144,26 @@ fn releases_that_brought_changed_and_mended_an_object_are_told() {
 }
 
 #[test]
+fn a_build_has_the_version_that_was_told_last_whatever_is_read_first() {
+    let told = |time: u64, version| Told {
+        time: START + time * SECOND,
+        version,
+        ..Told::default()
+    };
+    let counters = findings::global_array();
+    let [older, newer, silent] = [(1, Some("1.0")), (2, Some("1.0-fixed")), (3, None)]
+        .map(|(time, version)| told(time, version));
+    let appeared = finding(&newer, Happening::Appeared, 10.0, &counters);
+    let looked = |told: &Told| status(told, START, vec![], vec![looked(told, START, 3)]);
+    let lines = [appeared, looked(&older), looked(&silent)];
+    let version = |lines: [&String; 3]| sum_up(lines).objects[0].builds[0].version.clone();
+    let [a, b, c] = &lines;
+    for order in [[a, b, c], [c, b, a], [b, c, a]] {
+        assert_eq!(version(order).as_deref(), Some("1.0-fixed"));
+    }
+}
+
+#[test]
 fn a_build_that_was_hardly_looked_at_mends_nothing() {
     let told = |time: u64, build| Told {
         time: START + time * SECOND,

@@ -295,6 +295,10 @@ mod tests {
         (0..3).for_each(|n| sender.put(vec![n]));
         let all: Vec<_> = seen.iter().take(3).collect();
         assert_eq!(all, [[0], [1], [2]]);
+        // What came is known here before the sender knows that it was taken.
+        let until = Instant::now() + Duration::from_secs(60);
+        sender.end_by(until);
+        assert_eq!(sender.wait_for_end(until), Left::default());
         assert_eq!(sender.notes(), ["not now"; 2]);
         assert_eq!(sender.sink(), Sink::default());
     }

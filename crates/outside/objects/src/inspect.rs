@@ -7,7 +7,7 @@ use crate::dwarf::{SplitFiles, load_sections, text_of};
 use crate::files::{Files as _, OwnFiles};
 use crate::image::{Elf, Image};
 use crate::options::NameOptions;
-use object::elf::{FileHeader64, PT_INTERP, ProgramHeader64};
+use object::elf::{FileHeader64, NoteType, PT_INTERP, ProgramHeader64};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection};
 use std::fs::File;
@@ -47,11 +47,47 @@ pub fn inspect(path: &Path) -> Option<ProgramFacts> {
     })
 }
 
-/// The build id of a program's open file, in hex; `None` if it has none or is no 64-bit ELF file. The
-/// file may be any that a program has made.
-pub fn build_id(file: File) -> Option<String> {
+/// What a program's file says about its build.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BuildFacts {
+    /// The build id in hex.
+    pub build_id: Option<String>,
+    /// The version of the package that the file belongs to, which its makers' linker wrote there.
+    pub version: Option<String>,
+}
+
+/// What a program's open file says about its build; nothing if it is no 64-bit ELF file. The file may
+/// be any that a program has made.
+pub fn build_facts(file: File) -> BuildFacts {
     let bytes = FileBytes::of(file);
-    hex_build_id(&ElfFile64::parse(&bytes).ok()?)
+    let elf: Option<Elf<'_>> = ElfFile64::parse(&bytes).ok();
+    BuildFacts {
+        build_id: elf.as_ref().and_then(hex_build_id),
+        version: elf.as_ref().and_then(|elf| package_version(elf, &bytes)),
+    }
+}
+
+/// The version in the note of a package, as `ld --package-metadata` writes it: JSON with type, name and
+/// version (UAPI Group Specifications, "Package Metadata for Executable Files").
+fn package_version(elf: &Elf<'_>, bytes: &FileBytes) -> Option<String> {
+    const PACKAGE: NoteType = NoteType(0xcafe_1a7e);
+    /// Longer ones are not looked at.
+    const LONGEST: usize = 64 << 10;
+    let endian = elf.endian();
+    let headers = elf.elf_program_headers().iter();
+    let mut notes = headers.filter_map(|header| header.notes(endian, bytes).ok()?);
+    let text = notes.find_map(|mut notes| {
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"FDO" && note.n_type(endian) == PACKAGE {
+                return Some(note.desc());
+            }
+        }
+        None
+    })?;
+    let text = text.split(|&byte| byte == 0).next()?;
+    let text = text.get(..text.len().min(LONGEST))?;
+    let metadata: serde_json::Value = serde_json::from_slice(text).ok()?;
+    Some(metadata.get("version")?.as_str()?.to_owned())
 }
 
 fn hex_build_id(elf: &Elf<'_>) -> Option<String> {
@@ -161,6 +197,7 @@ fn needed(elf: &Elf<'_>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn a_test_program_is_dynamic_with_symbols_and_debug_information() {
@@ -172,6 +209,34 @@ mod tests {
         assert_eq!(debug_place(&own), Some(DebugPlace::Within));
     }
 
+    /// As GNU ld and others write it.
+    #[test]
+    fn the_version_of_a_package_is_in_a_note() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let linked = |metadata: &str, name: &str| {
+            let program = folder.path().join(name);
+            let mut gcc = Command::new("gcc");
+            gcc.args(["-shared", "-xc", "/dev/null", "-o"])
+                .arg(&program);
+            gcc.args(["-Xlinker", &format!("--package-metadata={metadata}")]);
+            let built = gcc.output().ok().filter(|built| built.status.success());
+            if built.is_none() {
+                println!("SKIP: no linker here writes notes of packages");
+            }
+            built.map(|_| build_facts(File::open(program).expect("built")).version)
+        };
+        let told = r#"{"type":"deb","name":"shop","version":"1:2.3-4","architecture":"amd64"}"#;
+        let Some(version) = linked(told, "whole") else {
+            return;
+        };
+        assert_eq!(version.as_deref(), Some("1:2.3-4"));
+        for other in [r#"{"version":7}"#, r#"["version"]"#, r#"{"name":"shop"}"#] {
+            assert_eq!(linked(other, "other"), Some(None), "{other}");
+        }
+        let own = File::open(std::env::current_exe().expect("known")).expect("there");
+        assert_eq!(build_facts(own).version, None);
+    }
+
     #[test]
     fn other_files_than_elf_have_no_facts() {
         assert_eq!(inspect(Path::new("/etc/passwd")), None);
@@ -180,6 +245,8 @@ mod tests {
         assert_eq!(inspect(Path::new("/")), None);
         let device = File::open("/dev/zero").expect("every machine has it");
         assert_eq!(has_dynamic_loader(&device), None);
+        let text = File::open("/etc/passwd").expect("every machine has it");
+        assert_eq!(build_facts(text), BuildFacts::default());
     }
 
     #[test]

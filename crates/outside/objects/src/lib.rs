@@ -44,7 +44,9 @@ pub use answer::{
 pub use dwarf::Language;
 pub use files::{Files, OwnFiles};
 pub use generated::GeneratedCode;
-pub use inspect::{DebugPlace, ProgramFacts, build_id, debug_place, has_dynamic_loader, inspect};
+pub use inspect::{
+    BuildFacts, DebugPlace, ProgramFacts, build_facts, debug_place, has_dynamic_loader, inspect,
+};
 pub use names::{Holder, LockCall, Names, file_name_of, is_c_library};
 pub use options::NameOptions;
 pub use remembered::Memory;

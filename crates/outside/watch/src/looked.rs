@@ -32,6 +32,9 @@ impl LookedAt {
             (build, true)
         });
         build.looks += 1;
+        if origin.version.is_some() {
+            build.version.clone_from(&origin.version);
+        }
         build.last_unix_ns = now_unix_ns;
         *is_new = true;
     }

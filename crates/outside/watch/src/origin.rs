@@ -1,6 +1,7 @@
 //! Where a process belongs: its program, control group, container and unit. Reads `/proc` and, with
 //! the rights of the process, its program's file.
 
+use percent_encoding::percent_decode_str;
 use sunder_access::ProcessId;
 use sunder_findings::{Origin, file_name};
 use sunder_observe::foreign::ForeignFiles;
@@ -8,6 +9,8 @@ use sunder_observe::proc;
 
 /// Bytes of a path that are kept: a program may choose very long ones.
 const LONGEST: usize = 512;
+/// The variable in which programs that OpenTelemetry observes are told what they are.
+const ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
 
 /// The facts of a living process; `None` if it is gone, or is a thread of the kernel.
 pub fn origin(process: ProcessId, host: &str) -> Option<Origin> {
@@ -22,6 +25,7 @@ pub fn origin(process: ProcessId, host: &str) -> Option<Origin> {
         started_ticks,
         program: file_name(&path).to_owned(),
         build_id: None,
+        version: None,
         container: container(group),
         unit: unit(group),
         path: Some(path),
@@ -29,11 +33,25 @@ pub fn origin(process: ProcessId, host: &str) -> Option<Origin> {
     })
 }
 
-/// The build id of its program. Reads the program's file, so it is only asked for when the process is
-/// looked at.
-pub fn build_id(process: ProcessId) -> Option<String> {
-    let file = ForeignFiles::of(process).executable().ok()?;
-    sunder_objects::build_id(file)
+/// Build id and version of its program. Reads the program's file and the process's environment, so it is
+/// only asked for when the process is looked at.
+pub fn build(process: ProcessId) -> (Option<String>, Option<String>) {
+    let file = ForeignFiles::of(process).executable().ok();
+    let facts = file.map(sunder_objects::build_facts).unwrap_or_default();
+    let service = proc::variable(process, ATTRIBUTES).and_then(|text| service_version(&text));
+    (facts.build_id, service.or(facts.version).map(|v| cut(&v)))
+}
+
+/// `service.version` among attributes of a resource, as OpenTelemetry's variable has them: pairs with
+/// commas between, whose values are percent-encoded.
+fn service_version(attributes: &str) -> Option<String> {
+    let pairs = attributes
+        .split(',')
+        .filter_map(|pair| pair.split_once('='));
+    let mut values = pairs.filter(|(key, _)| key.trim() == "service.version");
+    let value = values.next()?.1.trim();
+    let value = percent_decode_str(value).decode_utf8().ok()?;
+    (!value.is_empty()).then(|| value.into_owned())
 }
 
 fn cut(text: &str) -> String {
@@ -85,6 +103,27 @@ mod tests {
         );
         assert_eq!(of("/".into()), (None, None));
         assert_eq!(of("/docker/0123".into()), (None, None));
+    }
+
+    #[test]
+    fn the_version_is_one_of_the_resource_s_attributes() {
+        let of = service_version;
+        assert_eq!(
+            of("service.name=shop,service.version=4.2"),
+            Some("4.2".into())
+        );
+        assert_eq!(
+            of(" service.version = a%2Cb%20c ,x=y"),
+            Some("a,b c".into())
+        );
+        for none in [
+            "",
+            "service.version=",
+            "service.version",
+            "service.versions=1",
+        ] {
+            assert_eq!(of(none), None, "{none}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::census::Census;
 use crate::known::{Change, Known};
 use crate::look::{Conditions, Look};
 use crate::looked::LookedAt;
-use crate::origin::{build_id, origin};
+use crate::origin::{build, origin};
 use crate::select::Selection;
 use crate::spend::{Spend, own_seconds};
 use anyhow::{Context, Result};
@@ -471,11 +471,14 @@ impl Watcher {
         };
         let wanted = self.options.selection.holds(&origin);
         let begun = wanted.then(|| {
-            let build_id = build_id(process);
+            let (build_id, version) = build(process);
             // Its number may be another's by now.
             let same = proc::start_ticks(process) == Some(origin.started_ticks);
-            let build_id = build_id.filter(|_| same);
-            let origin = Origin { build_id, ..origin };
+            let origin = Origin {
+                build_id: build_id.filter(|_| same),
+                version: version.filter(|_| same),
+                ..origin
+            };
             Look::begin(origin, &self.conditions, self.sampler.frequency())
         });
         match begun {

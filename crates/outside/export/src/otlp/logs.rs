@@ -44,6 +44,7 @@ pub fn logs_request(resource: &Resource, watched: &Watched) -> ExportLogsService
     let more = [
         ("container.id", &origin.container),
         ("process.executable.build_id.gnu", &origin.build_id),
+        ("sunder.program.version", &origin.version),
         ("process.linux.cgroup", &origin.cgroup),
         ("systemd.unit", &origin.unit),
     ];

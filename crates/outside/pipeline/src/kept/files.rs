@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use sunder_access::{Mapping, Mappings};
-use sunder_objects::{Files, Names, OwnFiles, build_id, file_name_of};
+use sunder_objects::{Files, Names, OwnFiles, build_facts, file_name_of};
 use sunder_recording as recording;
 
 /// A file, open.
@@ -77,7 +77,7 @@ impl Identity {
 pub fn identity(file: &File) -> Option<Identity> {
     let about = file.metadata().ok()?;
     Some(Identity {
-        build_id: build_id(file.try_clone().ok()?),
+        build_id: build_facts(file.try_clone().ok()?).build_id,
         len: about.len(),
         modified: (about.mtime(), about.mtime_nsec()),
     })

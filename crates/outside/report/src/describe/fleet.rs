@@ -9,6 +9,8 @@ use sunder_fleet::{Blind, BuildCost, Fleet, FleetHost, FleetObject, Step};
 const NAMED: usize = 5;
 /// Digits of a build id that tell builds apart.
 const DIGITS: usize = 12;
+/// The same beside a version.
+const DIGITS_BESIDE_VERSION: usize = 6;
 
 /// A time of a record, to the minute, in UTC.
 pub(crate) fn when(unix_ns: u64) -> String {
@@ -310,14 +312,18 @@ pub(crate) const fn fleet_kind(object: &FleetObject) -> &'static str {
     }
 }
 
-/// A build in a few words.
+/// A build in a few words: its build id, or its version with the beginning of the id.
 pub(crate) fn build_name(build: &BuildCost) -> String {
-    match &build.build_id {
-        Some(id) if id.chars().count() > DIGITS => {
-            format!("{}…", id.chars().take(DIGITS).collect::<String>())
+    let id = |digits| match &build.build_id {
+        Some(id) if id.chars().count() > digits => {
+            format!("{}…", id.chars().take(digits).collect::<String>())
         }
         Some(id) => id.clone(),
         None => "no build id".to_owned(),
+    };
+    match &build.version {
+        Some(version) => format!("{version} {}", id(DIGITS_BESIDE_VERSION)),
+        None => id(DIGITS),
     }
 }
 
