@@ -2,168 +2,16 @@
 //! coming, the moving of their bytes and the library's removal, and nothing of it is left in them.
 //! A program that can't be repaired is refused in one sentence and goes on untouched.
 
+use crate::support::counting::Target;
 use crate::support::{Ended, c_program, plain_sunder, sunder, targets};
-use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::time::Instant;
 use sunder_findings::{Findings, Repair};
 
 /// How many runs may pass without threads running side by side before a test gives up.
 const MOST_BUSY_RUNS: u32 = 8;
-
-/// A program that counts until it is told to end.
-struct Target {
-    process: Ended,
-    output: BufReader<std::process::ChildStdout>,
-    is_as_asked: bool,
-}
-
-impl Target {
-    fn start(arguments: &[&str]) -> Self {
-        // Compiled once: compiling again would replace the file under programs that run.
-        static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-        let compiled = || c_program("attached", &[]).expect("it compiles");
-        Self::of(PROGRAM.get_or_init(compiled), arguments)
-    }
-
-    fn of(program: &Path, arguments: &[&str]) -> Self {
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut process = Ended::new(&mut command);
-        let output = process.child().stdout.take().expect("piped");
-        let mut target = Self {
-            process,
-            output: BufReader::new(output),
-            is_as_asked: false,
-        };
-        let mut line = String::new();
-        target.output.read_line(&mut line).expect("readable");
-        // The second line: it could not be given what its arguments need, and says so.
-        assert!(line == "ready\n" || line == "not ready\n", "{line}");
-        target.is_as_asked = line == "ready\n";
-        target
-    }
-
-    /// Waits until the program writes the line `wanted`.
-    fn says(&mut self, wanted: &str) {
-        let mut line = String::new();
-        self.output.read_line(&mut line).expect("readable");
-        assert_eq!(line.trim_end(), wanted);
-    }
-
-    /// Waits until our library is in the program.
-    fn is_repaired(&self) {
-        let there = || String::from_utf8_lossy(&self.file("maps")).contains("memfd:sunder-remap");
-        for _ in 0..3000 {
-            if there() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        panic!("the library was never mapped");
-    }
-
-    /// Stops the whole process.
-    fn stop(&self) {
-        self.process.kill(libc::SIGSTOP);
-        let stopped = || String::from_utf8_lossy(&self.file("status")).contains("T (stopped)");
-        let begun = Instant::now();
-        while !stopped() {
-            assert!(begun.elapsed().as_secs() < 60, "it does not stop");
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-    }
-
-    fn id(&self) -> String {
-        self.process.id()
-    }
-
-    fn file(&self, name: &str) -> Vec<u8> {
-        std::fs::read(format!("/proc/{}/{name}", self.id())).expect("the process lives")
-    }
-
-    /// The signals that the program handles, and its mappings of files and of code.
-    fn state(&self) -> (Vec<u64>, Vec<String>) {
-        let text = |name: &str| String::from_utf8(self.file(name)).expect("text");
-        // The program itself changes its handler of SIGUSR2 all the time.
-        let but_one = !(1 << (libc::SIGUSR2 - 1));
-        let number = |l: &str| {
-            let value = l.strip_prefix("SigCgt:")?;
-            Some(u64::from_str_radix(value.trim(), 16).expect("hexadecimal") & but_one)
-        };
-        let mut signals: Vec<u64> = text("status").lines().filter_map(number).collect();
-        // Its counting threads block every signal that can be blocked.
-        let folder =
-            std::fs::read_dir(format!("/proc/{}/task", self.id())).expect("the process lives");
-        let blocked = |task: std::fs::DirEntry| {
-            let status = std::fs::read_to_string(task.path().join("status")).ok()?;
-            let line = status.lines().find_map(|l| l.strip_prefix("SigBlk:"))?;
-            u64::from_str_radix(line.trim(), 16).ok()
-        };
-        let bit = 1 << (libc::SIGSEGV - 1);
-        let masks = folder.flatten().skip(1).take(2).filter_map(blocked);
-        signals.extend(masks.map(|m| m & bit));
-        let maps = text("maps");
-        let kept = maps
-            .lines()
-            .filter(|l| l.contains('/') || l.contains("xp "));
-        (signals, kept.map(str::to_owned).collect())
-    }
-
-    /// Whether the code of its C library in memory equals the file's.
-    fn code_is_its_files(&self) -> bool {
-        let maps = String::from_utf8(self.file("maps")).expect("text");
-        let of_library = |l: &&str| l.contains("r-xp") && l.contains("/libc.so.6");
-        let line = maps.lines().find(of_library).expect("it has one");
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |text: &str| u64::from_str_radix(text, 16).expect("hexadecimal");
-        let (start, end) = words[0].split_once('-').expect("a range");
-        let len = (number(end) - number(start)) as usize;
-        let read = |path: &str, at: u64| {
-            use std::os::unix::fs::FileExt;
-            let mut bytes = vec![0; len];
-            let file = std::fs::File::open(path).expect("readable");
-            let got = file.read_at(&mut bytes, at).expect("readable");
-            bytes.truncate(got);
-            bytes
-        };
-        let memory = read(&format!("/proc/{}/mem", self.id()), number(start));
-        let file = read(words[5], number(words[2]));
-        memory[..file.len()] == file[..]
-    }
-
-    /// The CPU time of all its threads, in seconds.
-    fn cpu_seconds(&self) -> f64 {
-        let text = String::from_utf8(self.file("stat")).expect("text");
-        let fields: Vec<&str> = text
-            .rsplit(')')
-            .next()
-            .expect("a name")
-            .split(' ')
-            .collect();
-        let ticks = |n: usize| fields[n].parse::<f64>().expect("a number");
-        // SAFETY: takes an integer.
-        (ticks(12) + ticks(13)) / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64
-    }
-
-    /// Ends the program; what it wrote, and whether it succeeded.
-    fn end(mut self) -> (String, bool) {
-        let child = self.process.child();
-        let mut input = child.stdin.take().expect("piped");
-        input.write_all(b"x").expect("it reads");
-        drop(input);
-        let mut text = String::new();
-        self.output.read_to_string(&mut text).expect("readable");
-        let status = self.process.child().wait().expect("waited for");
-        (text, status.success())
-    }
-}
 
 fn report(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("attach-{name}.json"))

@@ -7,6 +7,7 @@ pub mod asked;
 pub mod by_hand;
 pub mod cases;
 pub mod confine;
+pub mod counting;
 pub mod engines;
 pub mod installed;
 pub mod limited;

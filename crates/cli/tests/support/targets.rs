@@ -58,6 +58,15 @@ pub struct BeforeOthers {
 
 const GROUP: &str = "/proc/self/autogroup";
 
+/// Gives the session of `process` the priority that ours has now. A program in a session of its own,
+/// as each terminal has, would get next to no CPU time beside a target that is [`before_others`].
+pub fn as_our_session(process: u32) {
+    let told = std::fs::read_to_string(GROUP).unwrap_or_default();
+    if let Some(session) = told.split_whitespace().last() {
+        let _ = std::fs::write(format!("/proc/{process}/autogroup"), session);
+    }
+}
+
 /// See [`BeforeOthers`].
 pub fn before_others() -> BeforeOthers {
     let told = std::fs::read_to_string(GROUP).unwrap_or_default();
@@ -91,7 +100,7 @@ pub fn has_two_cpus<T>(run: impl FnOnce() -> T) -> (T, bool) {
 
 /// Calls `run` until it succeeds. Its errors count only if the program used 1.5 CPUs or more,
 /// because threads that take turns do not pass a line back and forth. The CPU time is that in the
-/// result that `run` opened last. Only if that has none, it is the time of all children, which
+/// result that `run` opened last, or what it said by [`took`]. Only if there is none, it is the time of all children, which
 /// includes children of other tests. On a machine that is too busy the test prints `SKIP:`, and
 /// the binary's run fails if half of its checks are skipped ([`super::skips`]).
 pub fn side_by_side(what: &str, run: impl FnMut() -> Result<(), String>) {
@@ -134,8 +143,14 @@ pub fn in_a_row(what: &str, programs: u32, mut run: impl FnMut() -> Result<(), S
 }
 
 thread_local! {
-    /// CPU seconds and wall seconds of the program whose result was opened last.
+    /// CPU seconds and wall seconds of the program whose result was opened last, or by [`took`].
     static OPENED: Cell<Option<(f64, f64)>> = const { Cell::new(None) };
+}
+
+/// Says for the present run of [`side_by_side`] that its program used `cpu` seconds of CPU time in
+/// `wall` seconds. For programs that write no result, or are no children of the test.
+pub fn took(cpu: f64, wall: f64) {
+    OPENED.set(Some((cpu, wall)));
 }
 
 /// CPU seconds of all children that have been waited for.

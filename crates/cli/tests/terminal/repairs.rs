@@ -2,60 +2,23 @@
 //! everything out again, and that the program does not notice either, also if `top` is killed.
 
 use crate::screen::Screen;
-use crate::support::targets::side_by_side;
-use crate::support::{Ended, c_program};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
-use std::process::{ChildStdout, Command, Stdio};
-use std::sync::LazyLock;
-use std::time::Duration;
+use crate::support::counting::{Target, cpu_seconds, program};
+use crate::support::targets::{side_by_side, took};
+use std::io::Write;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 const SUNDER: &str = env!("CARGO_BIN_EXE_sunder");
 
-/// The program of the tests of `attach --repair`: it counts until it is told to end, and says whether
-/// all counts are right.
-struct Target {
-    process: Ended,
-    output: BufReader<ChildStdout>,
-}
+/// How long bytes must stay moved: longer than threads are measured, and than the tool's answers may
+/// take.
+const STAYS: Duration = Duration::from_secs(3);
 
-/// Compiled once: the program of one test must not lose its file to that of the next.
-fn program() -> PathBuf {
-    static PROGRAM: LazyLock<Option<PathBuf>> = LazyLock::new(|| c_program("attached", &[]));
-    PROGRAM.clone().expect("gcc is needed, as the README says")
-}
-
-impl Target {
-    fn start(program: &PathBuf, arguments: &[&str]) -> Self {
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut process = Ended::new(&mut command);
-        let mut output = BufReader::new(process.child().stdout.take().expect("piped"));
-        let mut line = String::new();
-        output.read_line(&mut line).expect("readable");
-        assert!(line == "ready\n" || line == "not ready\n", "{line}");
-        Self { process, output }
-    }
-
-    fn has_library(&self) -> bool {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.process.id()));
-        maps.expect("the process lives").contains("sunder-remap")
-    }
-
-    /// Ends it, as natively.
-    fn ends_well(mut self) {
-        let mut input = self.process.child().stdin.take().expect("piped");
-        input.write_all(b"x").expect("it reads");
-        drop(input);
-        let mut text = String::new();
-        self.output.read_to_string(&mut text).expect("readable");
-        let status = self.process.child().wait().expect("waited for");
-        assert!(status.success(), "{status}: {text}");
-        assert!(text.contains("wrong 0"), "{text}");
-    }
+/// Ends the target, as natively.
+fn ends_well(target: Target) {
+    let (text, success) = target.end();
+    assert!(success, "{text}");
+    assert!(text.contains("wrong 0"), "{text}");
 }
 
 fn has_prompt(text: &str) -> bool {
@@ -64,32 +27,47 @@ fn has_prompt(text: &str) -> bool {
 
 /// Opens a view of the target, and waits until it names what is shared.
 fn watched(screen: &Screen, target: &Target) -> Result<(), String> {
-    screen.enter(&format!("{SUNDER} top -q --pid {}", target.process.id()));
+    screen.enter(&format!("{SUNDER} top -q --pid {}", target.id()));
     screen.shows("object", |text| text.contains("shared"))?;
     Ok(())
 }
 
-/// Confirms the repair of the selected object, and waits until its bytes have moved. `None`, with a
-/// notice, if they did not stay: on a busy machine they go back, with the reason.
-fn moved(screen: &Screen) -> Result<Option<String>, String> {
+/// Confirms the repair of the selected object in this process, and waits until its bytes have moved
+/// and have stayed so for some time.
+fn moved(screen: &Screen, process: &str) -> Result<String, String> {
     screen.press("r");
     screen.wait_for("question", |text| {
         text.contains("library of its own") && text.contains("y   do it")
     });
     screen.press("y");
-    has_moved(screen)
+    has_moved(screen, process)
 }
 
-fn has_moved(screen: &Screen) -> Result<Option<String>, String> {
-    let is_back = |text: &str| text.contains("put back: ") || text.contains("not repaired: ");
-    let text = screen.shows("move", |text| {
-        is_back(text) || text.contains("moved: ") && !text.contains("measuring")
-    })?;
-    if is_back(&text) {
-        println!("SKIP: the bytes did not stay moved:\n{text}");
-        return Ok(None);
+/// The same from the wish on. What goes wrong counts only if the threads of the process ran side by
+/// side meanwhile: else they have nothing to gain, and their bytes go back.
+fn has_moved(screen: &Screen, process: &str) -> Result<String, String> {
+    let cpu = || cpu_seconds(process).unwrap_or(0.0);
+    let (before, begun) = (cpu(), Instant::now());
+    let stays = stays_moved(screen);
+    if stays.is_err() {
+        took(cpu() - before, begun.elapsed().as_secs_f64());
     }
-    Ok(Some(text))
+    stays
+}
+
+fn stays_moved(screen: &Screen) -> Result<String, String> {
+    let is_back = |text: &str| text.contains("put back") || text.contains("not repaired: ");
+    let is_moved = |text: &str| text.contains("moved: ") && !text.contains("measuring");
+    let text = screen.shows("move", |text| is_back(text) || is_moved(text))?;
+    let begun = Instant::now();
+    while begun.elapsed() < STAYS {
+        let text = screen.text();
+        if is_back(&text) || !is_moved(&text) {
+            return Err(format!("the bytes did not stay moved:\n{text}"));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(text)
 }
 
 /// Leaves the view, which takes the library out; the program goes on to its end.
@@ -97,18 +75,17 @@ fn left(screen: &Screen, target: Target) {
     screen.press("q");
     screen.wait_for("prompt", has_prompt);
     assert!(!target.has_library(), "it was taken out");
-    target.ends_well();
+    ends_well(target);
 }
 
 #[test]
 fn an_object_is_moved_and_put_back_by_keys() {
-    let program = program();
     let folder = tempfile::tempdir().expect("a folder");
     side_by_side("repair in top", || {
         let Some(screen) = Screen::open(folder.path(), 80, 24) else {
             return Ok(());
         };
-        let target = Target::start(&program, &[]);
+        let target = Target::start(&[]);
         watched(&screen, &target)?;
         // Any other key leaves the program alone.
         screen.press("r");
@@ -116,10 +93,7 @@ fn an_object_is_moved_and_put_back_by_keys() {
         screen.press("n");
         screen.wait_for("objects", |text| text.contains("the last 30 s"));
         assert!(!target.has_library());
-        let Some(text) = moved(&screen)? else {
-            left(&screen, target);
-            return Ok(());
-        };
+        let text = moved(&screen, &target.id())?;
         assert!(target.has_library());
         assert!(
             text.contains("times as fast") || text.contains("not known"),
@@ -132,7 +106,7 @@ fn an_object_is_moved_and_put_back_by_keys() {
         screen.press("r");
         // What was put back by hand is shown until it moves.
         screen.shows("second move", |text| !text.contains("you put it back"))?;
-        has_moved(&screen)?;
+        has_moved(&screen, &target.id())?;
         left(&screen, target);
         Ok(())
     });
@@ -140,43 +114,38 @@ fn an_object_is_moved_and_put_back_by_keys() {
 
 #[test]
 fn who_is_killed_leaves_a_program_that_goes_on() {
-    let program = program();
     let folder = tempfile::tempdir().expect("a folder");
     side_by_side("killed top", || {
         let Some(screen) = Screen::open(folder.path(), 80, 24) else {
             return Ok(());
         };
-        let target = Target::start(&program, &[]);
+        let target = Target::start(&[]);
         screen.enter(&format!(
             "{SUNDER} top -q --pid {} & echo $! > {}; fg",
-            target.process.id(),
+            target.id(),
             folder.path().join("number").display()
         ));
         screen.shows("object", |text| text.contains("shared"))?;
-        if moved(&screen)?.is_none() {
-            left(&screen, target);
-            return Ok(());
-        }
+        moved(&screen, &target.id())?;
         let number = std::fs::read_to_string(folder.path().join("number")).expect("written");
         let number: i32 = number.trim().parse().expect("a number");
         // SAFETY: takes two integers; the shell has not waited for the process.
         assert_eq!(unsafe { libc::kill(number, libc::SIGKILL) }, 0);
         screen.enter("reset");
         std::thread::sleep(Duration::from_millis(300));
-        target.ends_well();
+        ends_well(target);
         Ok(())
     });
 }
 
 #[test]
 fn a_program_that_can_t_be_repaired_is_told_and_left_alone() {
-    let program = program();
     let folder = tempfile::tempdir().expect("a folder");
     side_by_side("refused in top", || {
         let Some(screen) = Screen::open(folder.path(), 80, 24) else {
             return Ok(());
         };
-        let target = Target::start(&program, &["no-code"]);
+        let target = Target::start(&["no-code"]);
         watched(&screen, &target)?;
         screen.press("r");
         screen.wait_for("question", |text| text.contains("y   do it"));
@@ -192,7 +161,6 @@ fn a_program_that_can_t_be_repaired_is_told_and_left_alone() {
 
 #[test]
 fn a_program_that_was_started_here_goes_on_after_a_repair() {
-    let program = program();
     let folder = tempfile::tempdir().expect("a folder");
     side_by_side("repair of a child", || {
         let Some(screen) = Screen::open(folder.path(), 80, 24) else {
@@ -206,7 +174,13 @@ fn a_program_that_was_started_here_goes_on_after_a_repair() {
             .expect("mkfifo runs");
         assert!(made.success());
         // Standard input is the view's, so the program gets its byte from elsewhere.
-        let script = format!("exec {} < {}", program.display(), fifo.display());
+        let number = folder.path().join("number");
+        let script = format!(
+            "echo $$ > {}; exec {} < {}",
+            number.display(),
+            program().display(),
+            fifo.display()
+        );
         std::fs::write(folder.path().join("script"), script).expect("written");
         screen.enter(&format!(
             "{SUNDER} top -q -- sh {}/script",
@@ -217,7 +191,8 @@ fn a_program_that_was_started_here_goes_on_after_a_repair() {
             .open(&fifo)
             .expect("ours");
         screen.shows("object", |text| text.contains("shared"))?;
-        moved(&screen)?;
+        let number = std::fs::read_to_string(number).expect("written");
+        moved(&screen, number.trim())?;
         screen.press("q");
         screen.wait_for("notice", |text| text.contains("the program goes on"));
         input.write_all(b"x").expect("it reads");

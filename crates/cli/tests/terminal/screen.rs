@@ -1,5 +1,6 @@
 //! A terminal of a given size with a shell in it. Without `tmux` there is none.
 
+use crate::support::targets::as_our_session;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -33,6 +34,11 @@ impl Screen {
             return None;
         };
         assert!(opened.status.success(), "{opened:?}");
+        let numbers = screen.tmux(&["display-message", "-p", "#{pid} #{pane_pid}"]);
+        let numbers = String::from_utf8(numbers.expect("tmux runs").stdout).expect("utf-8");
+        for number in numbers.split_whitespace() {
+            as_our_session(number.parse().expect("a number"));
+        }
         screen.wait_for("the prompt", |text| text.starts_with('>'));
         Some(screen)
     }
