@@ -41,6 +41,8 @@ use view::{COVERED, Picture, SLICES, View, Wish};
 const KEYS_EVERY: Duration = Duration::from_millis(50);
 /// The shortest pause between two pictures.
 const PICTURE_EVERY: Duration = Duration::from_millis(500);
+/// The longest time without a picture while threads are measured, which pictures would disturb.
+const PICTURE_AFTER: Duration = Duration::from_secs(2);
 /// Of so much time, one part goes into making pictures.
 const TO_LOOK: u32 = 10;
 
@@ -173,7 +175,9 @@ impl Shown {
         }
         let again = self.screen.enter();
         let mut is_new = again;
-        if live.elapsed() >= self.next_picture {
+        let elapsed = live.elapsed();
+        let waits = self.repairs.is_measuring() && elapsed < self.next_picture + PICTURE_AFTER;
+        if elapsed >= self.next_picture && !waits {
             let begun = Instant::now();
             let picture = self.picture(live);
             self.view.take(picture);

@@ -72,6 +72,12 @@ impl Repairs {
         }
     }
 
+    /// Whether threads are being measured. A picture that is made meanwhile takes a CPU from them and
+    /// keeps this thread from reading their progress.
+    pub fn is_measuring(&self) -> bool {
+        self.patience().is_some()
+    }
+
     /// The longest time until the next step, if it matters.
     pub fn patience(&self) -> Option<Duration> {
         self.inside.as_ref()?.patience()

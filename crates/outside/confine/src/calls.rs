@@ -179,6 +179,10 @@ fn rules(
         clones.push(rule([none_of(0, others)?])?);
     }
     rules.insert(libc::SYS_clone, clones);
+    if work == Work::Repair {
+        // A thread of our own that answers the program's threads runs before others.
+        rules.insert(libc::SYS_sched_setscheduler, vec![rule([equals(0, 0)?])?]);
+    }
     signals(work, subject, &mut rules)?;
     // Limits of our own are read and set; those of others are not.
     rules.insert(libc::SYS_prlimit64, vec![rule([equals(0, 0)?])?]);

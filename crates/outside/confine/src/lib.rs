@@ -12,6 +12,7 @@ mod files;
 
 use calls::Subject;
 pub use calls::Work;
+use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::fmt;
 use sunder_access::ProcessId;
@@ -78,6 +79,7 @@ pub fn beside(process: ProcessId, work: Work) -> Confined {
     };
     let memory = || proc::memory(process, used);
     let before = memory().ok();
+    keep_priority(work);
     let rights = ForeignFiles::of(process).take_rights_for_good(TO_OBSERVE);
     if let Some(before) = before
         && rights == Some(true)
@@ -143,6 +145,7 @@ fn keep(kept: CapabilitySet) -> Option<bool> {
 /// to it any more. It has the rights with which it was started, as we have them, so of these none is given
 /// up: [`ForeignFiles`] notices when it has others.
 pub fn beside_our_own(process: ProcessId, work: Work) -> Confined {
+    keep_priority(work);
     let subject = Subject {
         process,
         is_ours: true,
@@ -151,6 +154,19 @@ pub fn beside_our_own(process: ProcessId, work: Work) -> Confined {
         calls: calls::only_for(work, Some(subject), true),
         files: None,
         rights: None,
+    }
+}
+
+/// A repair has a thread that answers the program's threads, and starts it later; it may have the
+/// lowest real-time priority then, also without the right to change priorities. The program has
+/// been started by now, so it does not inherit this.
+fn keep_priority(work: Work) {
+    if work == Work::Repair {
+        let lowest = Rlimit {
+            current: Some(1),
+            maximum: Some(1),
+        };
+        let _ = setrlimit(Resource::Rtprio, lowest);
     }
 }
 

@@ -234,7 +234,11 @@ impl ByHand {
             },
             ROLLED_BACK if wanted == APPLY_AGAIN => Standing::Moving,
             ROLLED_BACK if wish.is_undone => Standing::Back("you put it back".into()),
-            _ => Standing::Back(outcome::why_back(attempt).unwrap_or_default()),
+            _ => {
+                let refusal = attempt.area.and_then(|n| self.repairer.refusal_of(n));
+                let why = outcome::why_back(attempt, refusal.as_deref());
+                Standing::Back(why.unwrap_or_default())
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use sunder_access::{Address, LINE, PAGE, Span, Time};
 use sunder_findings::Unrepaired;
 use sunder_gain::gauge::Bytes;
+use sunder_observe::proc;
 use sunder_pipeline::Process;
 use sunder_pipeline::{name_line, show_object};
 use sunder_sharing::{Confidence, PageRuns, Verdict};
@@ -391,7 +392,12 @@ fn propose(
         return Err("its threads share the very bytes".into());
     }
     let mappings = process.mappings().clone();
-    can_be_moved(process, &mappings, page, len)?;
+    if can_be_moved(process, &mappings, page, len).is_err() {
+        // The mappings may have been read while these bytes were away, and their pages without rights.
+        let now = proc::mappings(process.id).map_err(|e| e.to_string())?;
+        can_be_moved(process, &now, page, len)?;
+        process.set_mappings(now);
+    }
     let Apart {
         page,
         len,

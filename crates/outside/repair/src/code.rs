@@ -2,6 +2,7 @@
 //! `serve`. Must not change anything.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId};
 use sunder_hooking::code;
 use sunder_observe::code::ModuleCode;
@@ -33,7 +34,7 @@ struct Known {
 /// Cached code of the program; see the head of this file.
 pub struct TargetCode {
     process: ProcessId,
-    files: ForeignFiles,
+    files: Arc<ForeignFiles>,
     mappings: Mappings,
     /// All executable mappings at the last [`Self::renew`].
     code: Vec<Mapping>,
@@ -67,7 +68,7 @@ impl TargetCode {
     pub fn new(process: ProcessId) -> Self {
         Self {
             process,
-            files: ForeignFiles::of(process),
+            files: Arc::new(ForeignFiles::of(process)),
             mappings: Mappings::new(),
             code: Vec::new(),
             modules: HashMap::new(),
@@ -151,14 +152,11 @@ impl TargetCode {
         if !mapping.is_file() {
             return None;
         }
-        let module = self.modules.entry(mapping.path.clone());
-        let module = module.or_insert_with(|| {
-            let file = self.files.mapped(&mapping).ok();
-            let read = file.and_then(|file| ModuleCode::read(&file))?;
-            self.code_left = self.code_left.checked_sub(room_of(&read))?;
-            Some(read)
-        });
-        let module = module.as_ref()?;
+        if !self.modules.contains_key(&mapping.path) {
+            let read = Self::read_module(&mapping, &self.files);
+            self.take_module(mapping.path.clone(), read);
+        }
+        let module = self.modules.get(&mapping.path)?.as_ref()?;
         let address = module.address;
         let first = module.address_at(mapping.file_offset)?;
         let base = mapping.span.start.0.checked_sub(first)?;
@@ -175,6 +173,28 @@ impl TargetCode {
             start: base.checked_add(start)?,
             bytes: bytes.to_vec(),
         })
+    }
+
+    /// The mapping of the file whose code is at `ip`, if the file has not been read, and the files
+    /// among which it is.
+    pub fn unread(&mut self, ip: u64) -> Option<(Mapping, Arc<ForeignFiles>)> {
+        let mapping = self.mapping(ip).filter(Mapping::is_file)?;
+        let is_unread = !self.modules.contains_key(&mapping.path);
+        is_unread.then(|| (mapping, Arc::clone(&self.files)))
+    }
+
+    /// The code of the mapped file.
+    pub fn read_module(mapping: &Mapping, files: &ForeignFiles) -> Option<ModuleCode> {
+        ModuleCode::read(&files.mapped(mapping).ok()?)
+    }
+
+    /// Keeps the code of the file at `path`, if there is room for it.
+    pub fn take_module(&mut self, path: String, read: Option<ModuleCode>) {
+        let kept = read.and_then(|read| {
+            self.code_left = self.code_left.checked_sub(room_of(&read))?;
+            Some(read)
+        });
+        self.modules.insert(path, kept);
     }
 
     fn mapping(&mut self, ip: u64) -> Option<Mapping> {

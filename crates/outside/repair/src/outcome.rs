@@ -90,10 +90,11 @@ pub fn refusal(attempt: &Attempt, area: &Area) -> String {
     known.unwrap_or_else(|| never(area, area.state.load(Acquire)))
 }
 
-/// Why the bytes of an attempt are back, if they are.
-pub fn why_back(attempt: &Attempt) -> Option<String> {
+/// Why the bytes of an attempt are back, if they are. `refusal`: why no copy of code was made for
+/// them, if so.
+pub fn why_back(attempt: &Attempt, refusal: Option<&str>) -> Option<String> {
     let last = attempt.stays.last()?;
-    Some(shown(last, None, &|_| 0.0).rolled_back?.reason)
+    Some(shown(last, refusal, &|_| 0.0).rolled_back?.reason)
 }
 
 /// Why the bytes were never moved.

@@ -289,6 +289,11 @@ impl Repairer {
         Ok(())
     }
 
+    /// Why a copy of code could not be made for area `number`, if so.
+    pub(crate) fn refusal_of(&self, number: usize) -> Option<String> {
+        self.server.as_ref()?.refusal_of(number)
+    }
+
     /// Whether all threads are stopped to move bytes.
     const fn stops_to_move(&self) -> bool {
         matches!(self.entry, Entry::Late(_) | Entry::Inside(_))

@@ -1,6 +1,8 @@
 //! Answers threads of the program that have faulted on moved bytes: makes copies of their code that
 //! find the bytes. Runs on a thread of its own, which does nothing else, since the program's
-//! threads wait for the answer. Started by `repairer`.
+//! threads wait for the answer. It runs before other threads of the machine where the kernel lets it:
+//! it stands in for a thread that waits, and must not have less of the CPUs than that one had.
+//! Started by `repairer`.
 
 use super::busy::Busy;
 use super::code::TargetCode;
@@ -105,11 +107,30 @@ impl Server {
         let its = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("sunder-repair".into())
-            .spawn(move || its.serve())?;
+            .spawn(move || {
+                run_before_others();
+                its.serve();
+            })?;
         Ok(Self {
             shared,
             thread: Some(thread),
         })
+    }
+
+    /// Reads the file of the code at `ip`, which uses bytes that are about to move. The threads that
+    /// ask about it first would otherwise have to wait for that, and give up where the file is large.
+    pub fn prepare(&self, ip: u64) {
+        let unread = self.shared.lock().code.unread(ip);
+        // Without the lock, since threads may ask about bytes that moved before.
+        if let Some((mapping, files)) = unread {
+            let read = TargetCode::read_module(&mapping, &files);
+            self.shared.lock().code.take_module(mapping.path, read);
+        }
+    }
+
+    /// Why a copy of code could not be made for area `number`, if so.
+    pub fn refusal_of(&self, number: usize) -> Option<String> {
+        self.shared.lock().areas.get(&number)?.refusal.clone()
     }
 
     /// Announces that these pages are about to move, as area `number`. Copies of code will lie at
@@ -572,6 +593,17 @@ fn publish_entry(
         .store(head.load(Ordering::Relaxed), Ordering::Relaxed);
     control.entry_count.store(place + 1, Ordering::Relaxed);
     head.store(place + 1, Ordering::Release);
+}
+
+/// Has this thread run as soon as it is woken, before all threads of the usual policies, whatever their
+/// priorities and groups. It never computes for long: where answers take half of the time, bytes go
+/// back (`busy`). Children do not inherit it.
+fn run_before_others() {
+    let lowest = libc::sched_param { sched_priority: 1 };
+    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: takes integers and a pointer to a value on our stack; 0 is the calling thread. Without
+    // the right to do this, the thread stays as it is.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const lowest) };
 }
 
 /// Waits until the word is no longer `value`, 50 ms at most.

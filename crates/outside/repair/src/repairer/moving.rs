@@ -127,6 +127,7 @@ impl Repairer {
         }
         if let Some(server) = &self.server {
             server.renew(&mappings);
+            server.prepare(attempt.proposal.code);
         }
         attempt.mappings = mappings;
         Ok(())
@@ -186,6 +187,7 @@ impl Repairer {
         let moved = rules(proposal, &layout, at);
         if let Some(server) = &self.server {
             server.renew(&mappings);
+            server.prepare(proposal.code);
             server.moves(number, moved, proposal.groups.clone(), code);
         }
         Ok(at)
