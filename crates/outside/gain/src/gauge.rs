@@ -136,6 +136,14 @@ impl Gauge {
         2 * long.count() > self.paces.len()
     }
 
+    /// How much CPU time all threads together were measured for.
+    pub fn cpu(&self) -> Duration {
+        self.windows
+            .values()
+            .map(|w| Duration::from_nanos(w.cpu_ns()))
+            .sum()
+    }
+
     /// Whether all threads were measured for `length` of their CPU time.
     pub fn has_run_for(&self, length: Duration) -> bool {
         let long = |w: &Window| Duration::from_nanos(w.cpu_ns()) >= length;

@@ -5,7 +5,7 @@ use super::listed_threads;
 use super::status::Fields;
 use std::fs;
 use std::time::Duration;
-use sunder_access::ProcessId;
+use sunder_access::{ProcessId, ThreadId};
 
 /// What the threads of a process that live have taken of the CPUs so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +33,14 @@ pub fn use_of(process: ProcessId) -> Option<Use> {
         }
     }
     Some(all)
+}
+
+/// For how long this thread could have run so far, but had no CPU; `None` if it is gone, or the kernel
+/// does not tell.
+pub fn waited_for_cpu(process: ProcessId, thread: ThreadId) -> Option<Duration> {
+    let text = Folder::Thread(process, thread).text("schedstat").ok()?;
+    let waited = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(Duration::from_nanos(waited))
 }
 
 /// CPU time of everything that ran on this machine so far, of all CPUs together, in clock ticks. What a
