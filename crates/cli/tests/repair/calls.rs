@@ -1,9 +1,8 @@
 //! `sunder repair` on a program whose loop reaches its counters by calls through pointers and calls
 //! libraries and the kernel: execution stays in the copies of its code at all of these calls.
 
-use crate::support::repaired::{Run, repaired, until_moved};
+use crate::support::repaired::{Run, rounds_until_moved};
 use crate::support::{c_program, targets};
-use std::process::Command;
 
 /// Rounds that take some tenths of a second.
 const ROUNDS: u64 = 10_000_000;
@@ -11,20 +10,7 @@ const ROUNDS: u64 = 10_000_000;
 /// The program under repair until its bytes were moved, with the output that it has natively.
 fn moved(name: &str) -> Option<Run> {
     let program = c_program(name, &[]).expect("it compiles");
-    let path = program.to_str().expect("our own path");
-    until_moved(name, false, |times| {
-        let rounds = (2 * times * ROUNDS).to_string();
-        let native = Command::new(&program).arg(&rounds).output();
-        let run = repaired(name, &[], &[path, &rounds]);
-        assert_eq!(
-            run.stdout,
-            native.expect("it runs").stdout,
-            "{}",
-            run.stderr
-        );
-        assert_eq!(run.status, Some(0), "{}", run.stderr);
-        run
-    })
+    rounds_until_moved(name, &program, ROUNDS)
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! `sunder repair` on threads that clear and copy their data by string instructions: these use the
 //! moved bytes in copies of their loop.
 
-use crate::support::repaired::{repaired, until_moved};
+use crate::support::repaired::rounds_until_moved;
 use crate::support::{c_program, targets};
-use std::process::Command;
 
 /// Rounds that take some tenths of a second.
 const ROUNDS: u64 = 2_000_000;
@@ -21,21 +20,8 @@ fn string_instructions_use_moved_bytes_in_copies() {
         ("cleared-O0", &["-O0"], false),
     ] {
         let program = c_program("cleared", flags).expect("it compiles");
-        let path = program.to_str().expect("our own path");
         let stays = (0..3).any(|_| {
-            let run = until_moved(name, false, |times| {
-                let rounds = (2 * times * ROUNDS).to_string();
-                let native = Command::new(&program).arg(&rounds).output();
-                let run = repaired(name, &[], &[path, &rounds]);
-                assert_eq!(
-                    run.stdout,
-                    native.expect("it runs").stdout,
-                    "{}",
-                    run.stderr
-                );
-                assert_eq!(run.status, Some(0), "{}", run.stderr);
-                run
-            });
+            let run = rounds_until_moved(name, &program, ROUNDS);
             let Some(run) = run else { return true };
             let moved = &run.repair().moved[0];
             let back = moved.rolled_back.as_ref();

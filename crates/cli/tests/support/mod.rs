@@ -14,6 +14,7 @@ pub mod limited;
 pub mod repaired;
 pub mod replays;
 pub mod skips;
+pub mod small_disk;
 pub mod targets;
 
 use assert_cmd::Command;

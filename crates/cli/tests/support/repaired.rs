@@ -88,6 +88,21 @@ pub fn until_moved(what: &str, always: bool, mut run: impl FnMut(u64) -> Run) ->
     None
 }
 
+/// As [`until_moved`], of a program that is told how many rounds to do. Its output must be its own, and
+/// it must succeed.
+pub fn rounds_until_moved(name: &str, program: &Path, rounds: u64) -> Option<Run> {
+    let path = program.to_str().expect("our own path");
+    until_moved(name, false, |times| {
+        let rounds = (2 * times * rounds).to_string();
+        let native = Command::new(program).arg(&rounds).output();
+        let run = repaired(name, &[], &[path, &rounds]);
+        let native = native.expect("it runs").stdout;
+        assert_eq!(run.stdout, native, "{}", run.stderr);
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
+        run
+    })
+}
+
 fn repaired_by(mut sunder: Command, name: &str, options: &[&str], program: &[&str]) -> Run {
     let file = report(name);
     let _ = std::fs::remove_file(&file);

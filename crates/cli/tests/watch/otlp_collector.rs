@@ -5,11 +5,11 @@ use crate::receiver::wait_until;
 use crate::records::{can_watch, findings, target};
 use crate::sending::{Watch, batches, nothing_is_lost, sending, times};
 use crate::support::installed::free_port;
+use crate::support::small_disk::on_small_disk;
 use crate::support::targets::side_by_side;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 use sunder_findings::{Happening, Record};
 use sunder_workloads::Variant;
@@ -358,28 +358,17 @@ fn what_a_collector_with_a_full_disk_refuses_waits() {
     };
     let folder = tempfile::tempdir().expect("a folder");
     let files = files(folder.path(), "files");
-    let path = files.to_str().expect("text");
-    // The mount is seen by the collector alone, and goes with it.
-    let mount = format!("mount -t tmpfs -o size=32k files {path}");
-    let can_mount = Command::new("unshare")
-        .args(["--mount", "sh", "-c", &mount])
-        .output();
-    if !can_mount.as_ref().is_ok_and(|o| o.status.success()) {
-        println!("SKIP: a file system can't be mounted here: {can_mount:?}");
+    let Some(mut command) = on_small_disk(&files, "32k") else {
         return;
-    }
+    };
     let port = free_port();
-    let mut command = Command::new("unshare");
-    let then = format!("{mount} && exec \"$@\"");
-    command
-        .args(["--mount", "sh", "-c", &then, "sh"])
-        .arg(&program);
+    command.arg(&program);
     let full = Collector::start_by(&mut command, port, &files, false);
     let spool = folder.path().join("spool");
     let mut command = sending(port, &["--interval", "500ms", "--pid", "1", "--spool"]);
     let watch = Watch::start(command.arg(&spool));
     wait_until("three are refused", || batches(&spool, "otlp-metrics") >= 3);
-    let within = PathBuf::from(format!("/proc/{}/root{path}", full.id()));
+    let within = PathBuf::from(format!("/proc/{}/root{}", full.id(), files.display()));
     let first = written(&within);
     assert!(!first.is_empty());
     drop(full);

@@ -7,9 +7,10 @@ use crate::sending::{
     LOGS, METRICS, PROFILES, Watch, batches, points, said, sending, times, times_of, told,
 };
 use crate::support::installed::free_port;
+use crate::support::small_disk::on_small_disk;
 use crate::support::targets::side_by_side;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 use sunder_workloads::Variant;
 
@@ -248,20 +249,12 @@ fn what_a_full_disk_does_not_take_waits_in_memory_and_arrives() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let spool = folder.path().to_str().expect("text");
-    // The mount is seen by this process alone, and goes with it. A batch takes one page of four, its folder another.
-    let mount = format!("mount -t tmpfs -o size=16k spool {spool}");
-    let can_mount = Command::new("unshare")
-        .args(["--mount", "sh", "-c", &mount])
-        .output();
-    if !can_mount.as_ref().is_ok_and(|o| o.status.success()) {
-        println!("SKIP: a file system can't be mounted here: {can_mount:?}");
+    // A batch takes one page of four, its folder another.
+    let Some(mut command) = on_small_disk(folder.path(), "16k") else {
         return;
-    }
+    };
     let port = free_port();
     let plain = sending(port, &QUIET);
-    let mut command = Command::new("unshare");
-    let then_watch = format!("{mount} && exec \"$@\"");
-    command.args(["--mount", "sh", "-c", &then_watch, "sh"]);
     command.arg(plain.get_program()).args(plain.get_args());
     command.args(["--spool", spool]);
     for (name, value) in plain.get_envs() {

@@ -8,6 +8,7 @@
 
 mod cheaper;
 mod first;
+mod of_cpu;
 mod on_cpus;
 mod open;
 mod plan;

@@ -2,11 +2,11 @@
 //! the rings are read. The kernel has nothing to switch when the process's threads take turns, and a
 //! new thread costs nothing. Called by the sampler of one process, where [`super::cheaper`] says so.
 
+use super::of_cpu;
 use super::open::{RING_PAGES, Recipe};
 use super::plan::period_ns;
-use super::record::LAYOUT;
 use super::waited::Wait;
-use crate::perf_event::{Attr, EventTarget, PAGE, PerfEvent, Ring, kernel, poll_until};
+use crate::perf_event::{Attr, EventTarget, PerfEvent, Ring, poll_until};
 use crate::{Event, ObserveError, proc};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -101,13 +101,7 @@ impl OnCpus {
 }
 
 fn attributes(hz: u32) -> Attr {
-    let mut attr = Attr::software(kernel::PERF_COUNT_SW_CPU_CLOCK);
-    attr.sample_type = LAYOUT.sample_type;
-    attr.sample_regs_user = LAYOUT.user_registers;
-    attr.sample_period = period_ns(hz);
-    attr.set_sample_id_all(1);
-    attr.set_watermark(1);
-    attr.wakeup_watermark = (RING_PAGES * PAGE / 4) as u32;
+    let mut attr = of_cpu::attributes(hz, RING_PAGES);
     attr.report_tasks();
     attr
 }

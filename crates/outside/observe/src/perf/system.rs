@@ -4,12 +4,12 @@
 //! Starts and ends of threads and executions of programs are reported, mappings are not: `/proc` has
 //! those of the few processes that are looked at closely. Must not choose among processes.
 
+use super::of_cpu;
 use super::open::{RING_PAGES, online_cpus};
 use super::plan::{MAX_FREQUENCY, period_ns};
-use super::record::LAYOUT;
 use super::stream::Stream;
 use super::waited::Wait;
-use crate::perf_event::{Attr, EventTarget, PAGE, PerfEvent, Ring, kernel, poll};
+use crate::perf_event::{Attr, EventTarget, PerfEvent, Ring, poll};
 use crate::{Event, ObserveError, PerfRefusal};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -176,16 +176,10 @@ impl SystemSampler {
 }
 
 fn attributes(hz: u32) -> Attr {
-    let mut attr = Attr::software(kernel::PERF_COUNT_SW_CPU_CLOCK);
-    attr.sample_type = LAYOUT.sample_type;
-    attr.sample_regs_user = LAYOUT.user_registers;
-    attr.sample_period = period_ns(hz);
-    attr.set_sample_id_all(1);
+    let mut attr = of_cpu::attributes(hz, PAGES);
     attr.set_comm(1);
     attr.set_comm_exec(1);
     attr.set_task(1);
-    attr.set_watermark(1);
-    attr.wakeup_watermark = (PAGES * PAGE / 4) as u32;
     attr
 }
 
