@@ -2,6 +2,11 @@
 //! threads use only the shared parts of spans and [`give_remote`]. Contexts: pre-init, normal,
 //! post-fork.
 
+mod empty;
+mod owners;
+
+pub use owners::give_remote;
+
 use crate::arena::{self, SLICE};
 use crate::block::Block;
 use crate::budget::Budget;
@@ -9,7 +14,7 @@ use crate::config;
 use crate::span::{Bin, Owner, Span};
 use crate::table::{BYTES_OF_BIN, Key, Table};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::AtomicPtr;
 use sunder_access::PAGE_SIZE as PAGE;
 use sunder_placement::class;
 
@@ -177,25 +182,6 @@ impl Heap {
     #[inline(always)]
     pub const fn owner(heap: *mut Self) -> *mut Owner {
         heap.cast()
-    }
-
-    /// Called by another thread that has freed the first block of a span since it was full: adds
-    /// the span to the heap's list.
-    ///
-    /// # Safety
-    /// `owner` is a heap (they are never unmapped), and the caller has removed the span's mark.
-    unsafe fn add_returned(owner: *mut Owner, span: *mut Span) {
-        let heap: *mut Self = owner.cast();
-        // SAFETY: by this function's contract.
-        let (list, next) = unsafe { (&(*heap).returned.0, &(*span).shared.next_returned) };
-        let mut first = list.load(Ordering::Relaxed);
-        loop {
-            next.store(first, Ordering::Relaxed);
-            match list.compare_exchange_weak(first, span, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => first = now,
-            }
-        }
     }
 
     /// Allocates a block of `bin`. `limited` says whether the bin takes more memory only within the
@@ -372,34 +358,6 @@ impl Heap {
         Some(span)
     }
 
-    /// Takes an empty span that another bin keeps, of which blocks have reached no more than `most`
-    /// bytes, and gives it blocks of `block` bytes. Its memory is mapped and was used recently.
-    ///
-    /// # Safety
-    /// The owner calls.
-    unsafe fn reuse(&mut self, block: usize, most: usize) -> Option<*mut Span> {
-        // SAFETY: kept spans belong to this heap and are live; empty ones are in their bins.
-        unsafe {
-            let index = self.kept_spans.iter().position(|&span| {
-                !span.is_null()
-                    && (*span).own.used == 0
-                    && !(*span).own.is_full()
-                    && reached(span) <= most
-                    && !(*(*span).own.bin).has_only(span)
-            })?;
-            let span = core::mem::replace(&mut self.kept_spans[index], null_mut());
-            self.kept -= 1;
-            let bin = (*span).own.bin;
-            (*bin).remove(span);
-            self.update_direct(bin);
-            let (start, generation) = ((*span).fixed.start, self.generation);
-            arena::note_reached(span);
-            (*span).set(Self::owner(self), start, 1, block, SLICE);
-            (*span).own.generation = generation;
-            Some(span)
-        }
-    }
-
     /// Writes the first span of a bin into the fast path's table.
     ///
     /// # Safety
@@ -414,311 +372,6 @@ impl Heap {
         };
         if let Some(places) = self.direct.get_mut(usize::from(from)..usize::from(to)) {
             places.fill(first);
-        }
-    }
-
-    /// Whether a span in which a block was freed, and which is empty now or was full before, stays
-    /// as it is.
-    ///
-    /// # Safety
-    /// The owner calls.
-    pub unsafe fn is_settled(span: *mut Span) -> bool {
-        // SAFETY: by this function's contract.
-        unsafe { !(*span).own.is_full() && Self::keeps(span) }
-    }
-
-    /// Called after a block was freed in a span that is empty now or was full before, unless that
-    /// [`Self::is_settled`].
-    ///
-    /// # Safety
-    /// The owner calls; the span is this heap's.
-    pub unsafe fn settle(&mut self, span: *mut Span) {
-        // SAFETY: by this function's contract.
-        unsafe {
-            if (*span).own.is_full() {
-                let closed = self.is_closed(span);
-                if closed && (*span).own.used > 0 {
-                    return;
-                }
-                if !(*span).unmark_full() {
-                    // Another thread has removed the mark and will call [`Self::add_returned`].
-                    return;
-                }
-                if closed {
-                    self.free_closed(span);
-                    return;
-                }
-                self.reopen(span);
-            }
-            if (*span).own.used == 0 {
-                self.retire(span);
-            }
-        }
-    }
-
-    /// # Safety
-    /// As [`Self::settle`]; the span has no mark.
-    unsafe fn reopen(&mut self, span: *mut Span) {
-        // SAFETY: by this function's contract.
-        unsafe {
-            let full = self.full_of(span);
-            *full = full.saturating_sub(reached(span));
-            (*span).own.set_full(false);
-            let bin = (*span).own.bin;
-            (*bin).insert(span, false);
-            self.update_direct(bin);
-        }
-    }
-
-    /// Whether an empty span stays as it is: the heap keeps it, or it is the last of its bin, which
-    /// the next request would need.
-    ///
-    /// # Safety
-    /// As [`Self::settle`]; the span is in its bin.
-    #[inline]
-    unsafe fn keeps(span: *mut Span) -> bool {
-        // SAFETY: by this function's contract.
-        unsafe { (*span).own.kept || (*(*span).own.bin).has_only(span) }
-    }
-
-    /// Frees an empty span, unless it is kept.
-    ///
-    /// # Safety
-    /// As [`Self::settle`]; the span is in its bin.
-    unsafe fn retire(&mut self, span: *mut Span) {
-        // SAFETY: by this function's contract.
-        unsafe {
-            if Self::keeps(span) {
-                return;
-            }
-            let bin = (*span).own.bin;
-            let slices = (*span).fixed.slices as usize;
-            if self.kept + slices <= MOST_KEPT {
-                self.kept += slices;
-                (*span).own.kept = true;
-                if slices == 1
-                    && let Some(place) = self.kept_spans.iter_mut().find(|s| s.is_null())
-                {
-                    *place = span;
-                }
-                return;
-            }
-            (*bin).remove(span);
-            self.update_direct(bin);
-            arena::free(span);
-        }
-    }
-
-    /// Collects the blocks that other threads have freed in full spans.
-    ///
-    /// # Safety
-    /// The owner calls.
-    #[inline]
-    pub unsafe fn drain(&mut self) {
-        if self.returned.0.load(Ordering::Relaxed).is_null() {
-            return;
-        }
-        let mut span = self.returned.0.swap(null_mut(), Ordering::Acquire);
-        while !span.is_null() {
-            // SAFETY: spans in the list have a block that is not yet counted as free, so they are
-            // live; they have no marks.
-            unsafe {
-                let next = (*span).shared.next_returned.load(Ordering::Relaxed);
-                (*span).collect();
-                if self.is_closed(span) {
-                    self.close(span);
-                } else {
-                    self.reopen(span);
-                    if (*span).own.used == 0 {
-                        self.retire(span);
-                    }
-                }
-                span = next;
-            }
-        }
-    }
-
-    /// Whether nothing is allocated in a span that is in no bin until it is empty: it is of a former
-    /// owner, and its blocks share lines.
-    ///
-    /// # Safety
-    /// The owner calls.
-    unsafe fn is_closed(&self, span: *const Span) -> bool {
-        // SAFETY: by this function's contract.
-        unsafe { (*span).own.generation != self.generation && !lines_are_own((*span).fixed.block) }
-    }
-
-    /// # Safety
-    /// The owner calls; the span is closed and has no blocks and no mark.
-    unsafe fn free_closed(&mut self, span: *mut Span) {
-        // SAFETY: by this function's contract.
-        unsafe {
-            self.closed = self.closed.saturating_sub(reached(span));
-            self.unkeep(span);
-            arena::free(span);
-        }
-    }
-
-    /// Closes a span of a former owner, which is counted as closed, for allocation, or frees it if
-    /// it is empty.
-    ///
-    /// # Safety
-    /// The owner calls; the span is in no bin and has no mark.
-    unsafe fn close(&mut self, span: *mut Span) {
-        // SAFETY: by this function's contract.
-        unsafe {
-            (*span).own.set_full(true);
-            loop {
-                (*span).collect();
-                if (*span).own.used == 0 {
-                    self.free_closed(span);
-                    return;
-                }
-                if (*span).mark_full() {
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Prepares the heap for another owner. Where blocks share lines, nothing more is allocated in
-    /// spans with live blocks until they are empty.
-    ///
-    /// # Safety
-    /// The owner calls.
-    pub unsafe fn abandon(&mut self) {
-        // SAFETY: by this function's contract.
-        unsafe {
-            self.drain();
-            self.generation = self.generation.wrapping_add(1);
-            let heap: *mut Self = self;
-            for bin in &mut (*heap).bins {
-                (*heap).free_empty(bin);
-            }
-            (*heap).table.each(|bin| (*heap).free_empty(bin));
-            self.closed += core::mem::take(&mut self.full[1]);
-            for bin in &mut (*heap).bins {
-                (*heap).close_bin(bin);
-            }
-            (*heap).table.each(|bin| (*heap).close_bin(bin));
-        }
-    }
-
-    /// # Safety
-    /// As [`Self::abandon`].
-    unsafe fn close_bin(&mut self, bin: *mut Bin) {
-        // SAFETY: by this function's contract.
-        unsafe {
-            if lines_are_own((*bin).block) {
-                return;
-            }
-            loop {
-                let span = (*bin).first;
-                if span.is_null() {
-                    break;
-                }
-                (*bin).remove(span);
-                self.unkeep(span);
-                self.closed += reached(span);
-                self.close(span);
-            }
-            self.update_direct(bin);
-        }
-    }
-
-    /// In the child of a fork in which other threads ran: they may have been returning blocks, and
-    /// a list of these may be half there. Such blocks are not used again.
-    ///
-    /// # Safety
-    /// The owner calls, in a process with one thread.
-    pub unsafe fn forget_returned(&mut self) {
-        self.returned.0.store(null_mut(), Ordering::Relaxed);
-        let forget = |bin: *mut Bin| {
-            // SAFETY: bins live as long as their heap, and the spans in them are the owner's.
-            unsafe {
-                let mut span = (*bin).first;
-                while !span.is_null() {
-                    (*span).shared.remote.store(0, Ordering::Relaxed);
-                    span = (*span).own.next;
-                }
-            }
-        };
-        for bin in &mut self.bins {
-            forget(bin);
-        }
-        self.table.each(forget);
-    }
-
-    /// Frees the empty spans that are kept for the next request.
-    ///
-    /// # Safety
-    /// The owner calls.
-    pub unsafe fn trim(&mut self) {
-        // SAFETY: by this function's contract.
-        unsafe {
-            self.drain();
-            let heap: *mut Self = self;
-            for bin in &mut (*heap).bins {
-                (*heap).free_empty(bin);
-            }
-            (*heap).table.each(|bin| (*heap).free_empty(bin));
-        }
-    }
-
-    /// The heap keeps the span no longer, if it did.
-    ///
-    /// # Safety
-    /// The owner calls; the span is this heap's.
-    unsafe fn unkeep(&mut self, span: *mut Span) {
-        // SAFETY: by this function's contract.
-        unsafe {
-            if !core::mem::take(&mut (*span).own.kept) {
-                return;
-            }
-            self.kept -= (*span).fixed.slices as usize;
-        }
-        for place in &mut self.kept_spans {
-            if *place == span {
-                *place = null_mut();
-            }
-        }
-    }
-
-    /// Frees the empty spans of a bin, also those that are kept.
-    ///
-    /// # Safety
-    /// The owner calls, and the bin is this heap's.
-    unsafe fn free_empty(&mut self, bin: *mut Bin) {
-        // SAFETY: by this function's contract.
-        unsafe {
-            let mut span = (*bin).first;
-            while !span.is_null() {
-                let next = (*span).own.next;
-                (*span).collect();
-                if (*span).own.used == 0 {
-                    self.unkeep(span);
-                    (*bin).remove(span);
-                    arena::free(span);
-                }
-                span = next;
-            }
-            self.update_direct(bin);
-        }
-    }
-}
-
-/// Frees a block of another thread's heap.
-///
-/// # Safety
-/// `block` is a block of `span`, and the program frees it.
-#[inline(never)]
-pub unsafe fn give_remote(span: *mut Span, block: *mut Block) {
-    // SAFETY: the span lives while the block is allocated. If the span was full, it lives on after
-    // the push, because its owner examines it only when it is in the heap's list.
-    unsafe {
-        let owner = (*span).fixed.owner;
-        if Span::push_remote(span, block) {
-            Heap::add_returned(owner, span);
         }
     }
 }
