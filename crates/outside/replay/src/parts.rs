@@ -9,6 +9,7 @@
 
 mod bucket;
 mod merge;
+mod pages;
 mod part;
 
 #[cfg(test)]

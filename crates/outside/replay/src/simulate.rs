@@ -11,7 +11,7 @@ pub mod machine;
 pub mod mappings;
 pub mod moved;
 mod order;
-mod pages;
+pub mod pages;
 pub mod price;
 pub mod region;
 pub mod relocate;

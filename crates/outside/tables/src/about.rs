@@ -14,7 +14,7 @@ use sunder_trace::read::{Event, Trace, What};
 pub(crate) const FORMAT: &str = "sunder-tables";
 
 /// The version that this crate writes, and the only one that it reads.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The most bytes of a description that is read.
 const MOST_BYTES: u64 = 256 << 20;
@@ -49,7 +49,7 @@ pub struct About {
     /// The threads, by index.
     pub threads: Vec<TraceThread>,
     /// Stacks, and the frames in which threads were created, in order.
-    pub stacks: Vec<StackEvent>,
+    pub stacks: Vec<StackStep>,
     /// The loaded files, in the order in which the trace lists them.
     pub modules: Vec<TraceModule>,
 }
@@ -61,6 +61,15 @@ pub struct TraceThread {
     pub index: u32,
     /// Its number in results.
     pub id: u32,
+}
+
+/// An event about a thread's stack, and its place in the order of the whole trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackStep {
+    /// Its place.
+    pub ord: i64,
+    /// The event.
+    pub event: StackEvent,
 }
 
 /// An event about a thread's stack. See the events of the same names in [`What`].
@@ -295,6 +304,9 @@ impl About {
         let is_rising = |pair: &[TraceThread]| pair[0].index < pair[1].index;
         if !self.threads.windows(2).all(is_rising) {
             return Err("its threads are not in order".into());
+        }
+        if !self.stacks.is_sorted_by_key(|step| step.ord) {
+            return Err("its stacks are not in order".into());
         }
         let possible = |s: &TraceSegment| {
             const MOST: u64 = u64::MAX - (1 << 16);

@@ -131,7 +131,7 @@ pub fn write_threads(
     let creators: HashMap<u32, u32> = about
         .stacks
         .iter()
-        .filter_map(|event| match *event {
+        .filter_map(|step| match step.event {
             StackEvent::Start { thread, parent, .. } => Some((thread, parent)),
             _ => None,
         })

@@ -6,6 +6,11 @@ use std::path::Path;
 /// The most buckets: each has a file that is open while the trace is written.
 pub const MAX_BUCKETS: u32 = 512;
 
+/// No row reaches over a multiple of this many bytes, however large the lines are. A row names the heap
+/// block at its first byte; so a replay with pages smaller than the lines of the cut also knows the
+/// block at the first byte on each page.
+pub const PIECE: u64 = 512;
+
 /// 2^64 divided by the golden ratio (Knuth, volume 3, section 6.4).
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -46,11 +51,13 @@ impl Cut {
         ((hash * self.buckets as u64) >> 32) as u32
     }
 
-    /// How many of the `width` bytes from `address` on lie in its line.
+    /// How many of the `width` bytes from `address` on are in one row: those in its line, if that is no
+    /// larger than [`PIECE`], else those in its piece.
     #[inline]
-    pub const fn in_line(self, address: u64, width: u32) -> u32 {
+    pub const fn in_row(self, address: u64, width: u32) -> u32 {
         let granule = self.granule();
-        let left = granule - (address & (granule - 1));
+        let piece = if granule < PIECE { granule } else { PIECE };
+        let left = piece - (address & (piece - 1));
         if (width as u64) < left {
             width
         } else {
@@ -89,10 +96,12 @@ mod tests {
     #[test]
     fn an_access_is_cut_where_its_line_ends() {
         let cut = Cut::new(64, 2).expect("a cut");
-        assert_eq!(cut.in_line(60, 8), 4);
-        assert_eq!(cut.in_line(56, 8), 8);
-        assert_eq!(cut.in_line(64, 64), 64);
-        assert_eq!(cut.in_line(u64::MAX - 3, 8), 4);
+        assert_eq!(cut.in_row(60, 8), 4);
+        assert_eq!(cut.in_row(56, 8), 8);
+        assert_eq!(cut.in_row(64, 64), 64);
+        assert_eq!(cut.in_row(u64::MAX - 3, 8), 4);
+        let pages = Cut::new(4096, 2).expect("a cut");
+        assert_eq!((pages.in_row(60, 8), pages.in_row(508, 8)), (8, 4));
     }
 
     #[test]

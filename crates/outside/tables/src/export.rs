@@ -3,7 +3,7 @@
 //! that of the row groups in the making, of the blocks whose bytes nobody has taken over, and of the
 //! list of call stacks.
 
-use crate::about::{About, StackEvent};
+use crate::about::{About, StackEvent, StackStep};
 use crate::beside::{
     BlockWriter, SyncWriter, ThreadRow, write_modules, write_sites, write_threads,
 };
@@ -131,7 +131,7 @@ fn notes(cut: Cut, order: Order) -> [(&'static str, String); 3] {
 pub struct Exported {
     /// Accesses of the trace.
     pub accesses: u64,
-    /// Rows of the table of accesses: more where accesses cross the ends of lines.
+    /// Rows of the table of accesses: more where accesses cross the ends of lines, or of pieces of large ones.
     pub rows: u64,
     /// Bytes of the table of accesses.
     pub bytes: u64,
@@ -402,13 +402,17 @@ impl Reading {
                 row.address
             )));
         }
+        let mut rest = 0;
         loop {
             let address = row.address as u64;
-            let here = self.cut.in_line(address, left);
+            let here = self.cut.in_row(address, left);
             let bucket = self.cut.bucket(address) as usize;
             (row.block, row.site) = self.heap.at(address, ticks);
-            (row.ord, row.size) = (self.ord, here as i32);
+            (row.ord, row.size, row.rest) = (self.ord, here as i32, rest);
             self.ord += 1;
+            if rest == 0 {
+                rest = if row.block == 0 { 1 } else { 2 };
+            }
             let columns = &mut self.buckets[bucket];
             columns.push(&row);
             if columns.ord.len() >= self.group {
@@ -419,7 +423,6 @@ impl Reading {
                 return Ok(());
             }
             row.address = address.wrapping_add(here.into()) as i64;
-            row.rest = 1;
         }
     }
 
@@ -448,7 +451,8 @@ impl Reading {
             return self.sync.add(at, event.thread, kind, object.0);
         }
         self.saw(event.time);
-        self.about.stacks.extend(StackEvent::of(event));
+        let stack = StackEvent::of(event).map(|event| StackStep { ord: at.0, event });
+        self.about.stacks.extend(stack);
         match event.what {
             What::Allocate {
                 address,

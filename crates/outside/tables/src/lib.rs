@@ -19,9 +19,9 @@ mod row;
 mod schema;
 mod table;
 
-pub use about::{About, StackEvent, TraceModule, TraceSegment, TraceThread};
+pub use about::{About, StackEvent, StackStep, TraceModule, TraceSegment, TraceThread};
 pub use beside::{Allocation, Sites, read_blocks, read_sites};
-pub use bucket::{Cut, MAX_BUCKETS, bucket_of_folder};
+pub use bucket::{Cut, MAX_BUCKETS, PIECE, bucket_of_folder};
 pub use error::TableError;
 pub use export::{Exported, Target, export};
 pub use order::Order;

@@ -205,9 +205,9 @@ impl OfFile {
             let address = row.address as u64;
             row.thread > 0
                 && row.row_kind().is_some()
-                && (0..=1).contains(&row.rest)
+                && (0..=2).contains(&row.rest)
                 && (1..=64).contains(&row.size)
-                && cut.in_line(address, row.size as u32) == row.size as u32
+                && cut.in_row(address, row.size as u32) == row.size as u32
                 && row.ord >= 0
                 && row.time >= 0
         });
@@ -347,7 +347,7 @@ mod tests {
             |row| row.size = 0,
             |row| row.size = 65,
             |row| row.address = 0x103c,
-            |row| row.rest = 2,
+            |row| row.rest = 3,
             |row| row.ord = -1,
             |row| row.time = -1,
         ];

@@ -17,8 +17,9 @@ pub struct Row {
     pub size: i32,
     /// The [`RowKind`].
     pub kind: i32,
-    /// 1 for the rest of an access that began in the line before: the row with the `ord` before is
-    /// its beginning. Else 0.
+    /// 1 or 2 for the rest of an access that began in the line before (or the 512 bytes before, see
+    /// [`crate::PIECE`]): the row with the `ord` before is its beginning. 2 if that began in a live
+    /// heap block. Else 0.
     pub rest: i32,
     /// The address of the instruction.
     pub instruction: i64,
@@ -81,6 +82,15 @@ impl RowKind {
 }
 
 impl Row {
+    /// Whether the whole access, of which this may be the rest, began in a live heap block.
+    #[inline]
+    pub const fn is_of_heap(&self) -> bool {
+        match self.rest {
+            0 => self.block != 0,
+            rest => rest == 2,
+        }
+    }
+
     /// Its kind; `None` for a number that no exporter writes.
     #[inline]
     pub const fn row_kind(&self) -> Option<RowKind> {

@@ -52,7 +52,8 @@ pub const ACCESSES: [Column; 10] = [
         "rest",
         Holds::Int,
         Packed::Dictionary,
-        "1: the rest of the access with the `ord` before, which crossed the end of a line; else 0",
+        "1 or 2: the rest of the access with the `ord` before, which crossed the end of a line or of 512 \
+         bytes; 2 if that began in a heap block; else 0",
     ),
     column(
         "instruction",

@@ -2,12 +2,13 @@
 //! then the rows of lines that moved to the judge, together with the heap blocks that lie there. The
 //! passes are those of [`crate::simulate`], from tables instead of a trace.
 
+use super::pages::PageCounting;
 use super::part::{Asked, Block, Judged, Part};
 use crate::memory::Bound;
 use crate::options::{Order, Simulate};
 use crate::progress::Advance;
 use crate::simulate::attribute::exact_config;
-use crate::simulate::machine::Machine;
+use crate::simulate::machine::{LARGEST_LINE, Machine};
 use crate::simulate::moved::{MovedGranules, MovedSet, moved_granules};
 use crate::simulate::show::{self, Tally};
 use anyhow::{Context, Result, bail, ensure};
@@ -23,8 +24,12 @@ use sunder_coherence::Simulator;
 use sunder_pipeline::{Follow, Moved, Process, RecordedHeap, Session};
 use sunder_sharing::Saved;
 use sunder_tables::{
-    About, Allocation, Cut, Disorder, Row, Rows, bucket_of_folder, read_blocks, read_sites,
+    About, Allocation, Cut, Disorder, PIECE, Row, Rows, Sites, bucket_of_folder, read_blocks,
+    read_sites,
 };
+
+// A row lies in one page, whatever pages are replayed.
+const _: () = assert!(LARGEST_LINE < PIECE);
 
 /// The memory is looked at each time that so many rows were read.
 const LOOK: u64 = 1 << 20;
@@ -152,21 +157,41 @@ impl Pass<'_> {
         let seconds = begin.elapsed().as_secs_f64();
         let moved = moved_granules(&outcome);
         drop(outcome);
-        let judged = self.judge(&moved)?;
+        let judged = match self.machine.config.granule > LARGEST_LINE {
+            true => self.pages(&moved)?,
+            false => self.judge(&moved)?,
+        };
         Ok((tally, seconds, judged))
     }
 
-    /// Calls `each` with the rows in their order.
+    /// Calls `each` with the accesses in their order, each cut where a granule of the machine ends; with
+    /// `--heap-only` with those alone that began in a heap block.
     fn each_row(&self, mut each: impl FnMut(&Row) -> Result<()>) -> Result<()> {
+        let heap_only = self.machine.heap_only;
+        let mut take = |row: Row| match heap_only && !row.is_of_heap() {
+            true => Ok(()),
+            false => each(&row),
+        };
         let mut rows = Rows::open(self.folder, self.cut, self.bucket, self.disorder)?;
+        let mut before: Option<Row> = None;
         while let Some(row) = rows.next_row()? {
-            each(&row)?;
+            match &mut before {
+                Some(before) if self.is_one(before, &row) => before.size += row.size,
+                _ => {
+                    if let Some(before) = before.replace(row) {
+                        take(before)?;
+                    }
+                }
+            }
             if rows.count().is_multiple_of(LOOK) {
                 self.progress.add(LOOK);
                 if let Some(why) = self.bound.exceeded() {
                     bail!("{why}");
                 }
             }
+        }
+        if let Some(before) = before {
+            take(before)?;
         }
         ensure!(
             rows.count() == self.rows,
@@ -176,6 +201,47 @@ impl Pass<'_> {
             self.rows
         );
         Ok(())
+    }
+
+    /// Whether `row` is the rest of the access of `before`, and on the same granule: where lines of the
+    /// cut are larger than [`PIECE`], rows also end in the midst of them.
+    const fn is_one(&self, before: &Row, row: &Row) -> bool {
+        let address = row.address as u64;
+        row.rest != 0
+            && row.ord == before.ord + 1
+            && address == (before.address as u64).wrapping_add(before.size as u64)
+            && !address.is_multiple_of(self.machine.config.granule)
+    }
+
+    /// Counts the misses on the pages that moved.
+    fn pages(&self, moved: &MovedGranules) -> Result<Judged> {
+        let mut judged = Judged::default();
+        if !moved.is_empty() {
+            let mut counting = PageCounting::new(self.trace, self.machine, moved)?;
+            self.each_row(|row| counting.take(row))?;
+            (judged.accesses, judged.pages) = counting.finish();
+        }
+        // Which blocks are one object is known by name only, so the merge needs all of them. One part
+        // tells of them; the merge has all parts.
+        if self.bucket == 0 {
+            let blocks = self.exported.join("blocks.parquet");
+            read_blocks(&blocks, |row| {
+                judged.pages.add_block(row, self.trace);
+                false
+            })?;
+        }
+        let wanted: BTreeSet<u32> = judged.pages.stacks().collect();
+        judged.sites = self.sites(&wanted)?;
+        Ok(judged)
+    }
+
+    /// The call stacks with these numbers.
+    fn sites(&self, wanted: &BTreeSet<u32>) -> Result<Sites> {
+        if wanted.is_empty() {
+            return Ok(Sites::new());
+        }
+        let file = self.exported.join("sites.parquet");
+        Ok(read_sites(&file, |site| wanted.contains(&site))?)
     }
 
     /// Judges the lines that moved.
@@ -252,12 +318,7 @@ impl Pass<'_> {
         let blocks = heap.rows.iter().filter(on_lines);
         let blocks: Vec<Block> = blocks.map(|row| self.block(row)).collect();
         let wanted: BTreeSet<u32> = blocks.iter().chain(&freed).map(|b| b.site).collect();
-        let sites = match wanted.is_empty() {
-            true => BTreeMap::new(),
-            false => read_sites(&self.exported.join("sites.parquet"), |s| {
-                wanted.contains(&s)
-            })?,
-        };
+        let sites = self.sites(&wanted)?;
         Ok(Judged {
             accesses: process.figures.accesses,
             found,
@@ -265,6 +326,7 @@ impl Pass<'_> {
             blocks,
             freed,
             sites,
+            ..Judged::default()
         })
     }
 

@@ -1,10 +1,13 @@
 //! Makes the result of a trace of the parts into which it was replayed. Here objects and code get
 //! their names, as at the end of any other replay, so the recorded program's files should be at hand.
 
+use super::pages::named;
 use super::part::{Block, Part};
 use crate::options::Simulate;
 use crate::simulate::attribute::exact_config;
+use crate::simulate::machine::LARGEST_LINE;
 use crate::simulate::mappings::mappings_of;
+use crate::simulate::pages::findings;
 use crate::simulate::price::{Prices, price};
 use crate::simulate::show::{self, Tally};
 use crate::simulate::{Recorded, observed};
@@ -35,14 +38,19 @@ pub fn merge(part: Part, options: &Simulate) -> Result<Findings> {
         missing.len(),
         shorten(&missing)
     );
+    let machine = part.machine.machine(&part.trace, options)?;
     ensure!(
         part.accesses > 0,
-        "the trace of process {} holds no accesses",
-        part.trace.process
+        "the trace of process {} holds no accesses{}",
+        part.trace.process,
+        if machine.heap_only {
+            " to heap objects"
+        } else {
+            ""
+        }
     );
-    let machine = part.machine.machine(&part.trace, options)?;
     let (trace, judged) = (&part.trace, &part.judged);
-    let granule = Granule::new(machine.config.granule)?;
+    let granule = Granule::new(machine.config.granule.min(LARGEST_LINE))?;
     let config = exact_config(granule, Time(trace.monotonic))?;
     let judge = judged.found.judge(config);
     let judge = judge.context("a part has a verdict that no replay gives")?;
@@ -79,13 +87,22 @@ pub fn merge(part: Part, options: &Simulate) -> Result<Findings> {
         .collect();
     let modules: Vec<_> = trace.modules.iter().map(TraceModule::module).collect();
     process.set_mappings(mappings_of(modules.iter()));
-    for stack in &trace.stacks {
-        let event = stack.event();
-        let thread = trace.thread(event.thread);
-        if matches!(stack, StackEvent::Start { .. }) {
-            process.threads.started(thread);
+    let mut on_pages = Vec::new();
+    let mut limits = Vec::new();
+    if machine.config.granule > LARGEST_LINE {
+        let bytes = machine.config.granule;
+        let stacks = sites.into_iter().collect();
+        let counted = named(&judged.pages, trace, stacks, bytes, process)?;
+        (on_pages, limits) = findings(&counted, process, bytes);
+    } else {
+        for step in &trace.stacks {
+            let event = step.event.event();
+            let thread = trace.thread(event.thread);
+            if matches!(step.event, StackEvent::Start { .. }) {
+                process.threads.started(thread);
+            }
+            process.recorded_stack(&event, thread);
         }
-        process.recorded_stack(&event, thread);
     }
     let span = (Time(trace.span.0), Time(trace.span.1));
     let recorded = Recorded {
@@ -93,8 +110,8 @@ pub fn merge(part: Part, options: &Simulate) -> Result<Findings> {
         arguments: &trace.arguments,
         span,
     };
-    let partial = trace.partial.clone().map(|why| Limit::PartialTrace { why });
-    let observed = observed(&recorded, options, &machine, partial.into_iter().collect());
+    limits.extend(trace.partial.clone().map(|why| Limit::PartialTrace { why }));
+    let observed = observed(&recorded, options, &machine, limits);
     let prices = Prices {
         granule: machine.config.granule,
         nodes: &part.nodes,
@@ -105,6 +122,7 @@ pub fn merge(part: Part, options: &Simulate) -> Result<Findings> {
             .collect(),
     };
     let mut result = session.finish_priced(span.0, span.1, observed, |findings| {
+        findings.append(&mut on_pages);
         for finding in findings {
             finding.confirmed = true;
             price(finding, &prices);

@@ -1,8 +1,9 @@
 //! The result of replaying some buckets, as JSON: counts that add up, and what the judge found of
 //! each contended line. Written where buckets are replayed, read where parts are merged.
 
+use super::pages::Pages;
 use crate::options::{PlacementAsked, Simulate};
-use crate::simulate::machine::{LARGEST_LINE, Machine};
+use crate::simulate::machine::Machine;
 use crate::simulate::show::Tally;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use sunder_tables::{About, Allocation};
 const FORMAT: &str = "sunder-part";
 
 /// The version that is written, and the only one that is read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The most bytes of a part that are read.
 const MOST_BYTES: u64 = 4 << 30;
@@ -45,7 +46,7 @@ pub struct Part {
     pub judged: Judged,
 }
 
-/// What was judged of the lines that moved.
+/// What was judged of the lines that moved, or counted of the pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     /// Accesses to lines that moved, each counted once for each line.
@@ -61,6 +62,8 @@ pub struct Judged {
     pub freed: Vec<Block>,
     /// The call stacks of these blocks, by number: return addresses, the innermost first.
     pub sites: BTreeMap<u32, Vec<u64>>,
+    /// The counts of pages, which are not looked at byte by byte.
+    pub pages: Pages,
 }
 
 /// A heap block.
@@ -107,6 +110,7 @@ impl Block {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
     granule: u64,
+    heap_only: bool,
     nodes: Option<u32>,
     most_nodes: u32,
     protocol: String,
@@ -139,24 +143,17 @@ impl Asked {
                 moves,
                 "--placement, --pad or --align: they bring bytes of different lines together",
             ),
-            (
-                options.heap_only,
-                "--heap-only: for now only whole traces are replayed with it",
-            ),
-            (
-                options.granule > LARGEST_LINE,
-                "granules above 256 bytes: for now pages are replayed from whole traces only",
-            ),
         ];
         if let Some((_, why)) = refused.iter().find(|(refused, _)| *refused) {
             bail!(
                 "buckets of a trace can't be replayed with {why}. The options whose counts add up are \
-                 --granule, --nodes, --map and --protocol; give the trace itself for others"
+                 --granule, --heap-only, --nodes, --map and --protocol; give the trace itself for others"
             );
         }
         let protocol = PROTOCOLS.iter().find(|(_, p)| *p == options.protocol);
         Ok(Self {
             granule: options.granule,
+            heap_only: options.heap_only,
             nodes: options.nodes,
             most_nodes: options.most_nodes,
             protocol: protocol.map_or("mesi", |(name, _)| name).into(),
@@ -172,7 +169,7 @@ impl Asked {
         let protocol = PROTOCOLS.iter().find(|(name, _)| *name == self.protocol);
         let (_, protocol) = protocol.context("it has a protocol that is not known")?;
         ensure!(
-            self.granule <= trace.granule.min(LARGEST_LINE),
+            self.granule <= trace.granule,
             "the trace was cut by lines of {} bytes, so replays of its buckets can't have lines of {}: \
              export it again with --granule {}",
             trace.granule,
@@ -181,6 +178,7 @@ impl Asked {
         );
         let options = Simulate {
             granule: self.granule,
+            heap_only: self.heap_only,
             nodes: self.nodes,
             most_nodes: self.most_nodes,
             protocol: *protocol,
@@ -270,6 +268,7 @@ impl Part {
         own.blocks.dedup();
         own.freed.extend(judged.freed);
         own.sites.extend(judged.sites);
+        own.pages.join(judged.pages);
     }
 
     /// The part as JSON.
@@ -324,6 +323,10 @@ impl Part {
             blocks.all(Block::is_possible),
             wrong("it has a block that ends beyond all memory")
         );
+        judged
+            .pages
+            .check()
+            .map_err(|what| anyhow::anyhow!(wrong(what)))?;
         ensure!(
             part.nodes
                 .iter()

@@ -127,7 +127,7 @@ impl Observer for SecondPass<'_> {
         process.set_mappings(mappings(trace));
         if bytes <= LARGEST_LINE {
             self.lines(process, &heap, relocation)?;
-        } else if !self.moved.is_empty() {
+        } else {
             self.pages(process)?;
         }
         Ok(())

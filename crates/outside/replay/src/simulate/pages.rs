@@ -5,12 +5,13 @@
 //! shared pages, their objects and the code that touches them; single bytes are kept for the
 //! costliest pages only.
 //!
-//! Called by `attribute`. It must not know how a result is shown.
+//! Called by `attribute`. Replays of parts of a trace count with the same types, by address and call
+//! stack (`parts::pages`), and the merge makes the findings here. It must not know how a result is shown.
 
-mod counting;
+pub mod counting;
 mod findings;
 mod pass;
-mod subjects;
+pub mod subjects;
 
 pub use findings::findings;
-pub use pass::count;
+pub use pass::{CostlyPage, Counted, Details, Uses, costliest, costly, count};

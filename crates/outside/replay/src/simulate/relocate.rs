@@ -198,8 +198,11 @@ impl<'l> Relocation<'l> {
     }
 
     /// The block that starts at `start` was freed; returns where it starts in the replay.
+    /// Where nothing is moved, that is `start` in any case.
     pub fn freed(&mut self, start: Address, ticks: u64) -> Option<Address> {
-        let target = self.blocks.free(start.0, ticks)?;
+        let Some(target) = self.blocks.free(start.0, ticks) else {
+            return self.layout.is_actual().then_some(start);
+        };
         if target.start >= HEAP {
             self.grown -= target.grown;
             // Placed blocks are live until here, so this can't fail.

@@ -1,7 +1,7 @@
 //! The pass over the trace that simulates the pages that moved, with a tag on each access.
 
 use super::counting::{Counting, Tag, UNCOUNTED};
-use super::subjects::Subjects;
+use super::subjects::{BlockOf, Subjects};
 use crate::simulate::layout::Layout;
 use crate::simulate::machine::Machine;
 use crate::simulate::moved::MovedGranules;
@@ -13,7 +13,7 @@ use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 use sunder_access::{Access, Address, ThreadId, Time};
-use sunder_coherence::{Caches, Error, Simulator};
+use sunder_coherence::{Caches, Counts, Error, Simulator};
 use sunder_pipeline::Process;
 use sunder_trace::read::Blocks;
 use sunder_trace::read::{Event, Kinds, Trace, What};
@@ -27,8 +27,11 @@ const PIECES: u64 = 512;
 
 /// The counts of the pages that moved.
 pub struct Counted {
+    /// Misses by page, object, instruction and thread.
     pub counting: Counting,
+    /// The objects.
     pub subjects: Subjects,
+    /// What the costliest pages were used for.
     pub details: Details,
     /// The times of the first and the last event.
     pub span: (Time, Time),
@@ -41,24 +44,43 @@ pub type Uses = [u64; 4];
 /// The accesses to the pieces of the costliest pages.
 #[derive(Debug, Default)]
 pub struct Details {
+    /// The first bytes of these pages.
     pub pages: FxHashSet<u64>,
+    /// Bytes of a piece.
     pub piece: u64,
+    /// By the number of the object's part, the piece, and the thread.
     pub uses: FxHashMap<(u32, u16, ThreadId), Uses>,
 }
 
+/// A page with its misses by false and by true sharing, of which its cost depends.
+pub type CostlyPage = (u64, u64, u64);
+
+/// The page at `page`, which moved as `counts` say.
+pub const fn costly(page: Address, counts: &Counts) -> CostlyPage {
+    (page.0, counts.false_sharing, counts.true_sharing)
+}
+
+/// The costliest of `pages`, of which details are kept. What is among the costliest of all pages of a
+/// trace is also among those of any part of them.
+pub fn costliest(pages: impl Iterator<Item = CostlyPage>) -> Vec<CostlyPage> {
+    let mut pages: Vec<_> = pages.collect();
+    pages.sort_by_key(|&(page, falsely, truly)| (Reverse(falsely), Reverse(truly), page));
+    pages.truncate(DETAILED);
+    pages
+}
+
 impl Details {
-    fn new(moved: &MovedGranules, granule: u64) -> Self {
-        let mut pages: Vec<_> = moved.iter().collect();
-        pages.sort_by_key(|(page, c)| (Reverse(c.false_sharing), Reverse(c.true_sharing), **page));
+    /// No accesses yet to the costliest of `pages`, of `granule` bytes each.
+    pub fn new(pages: impl Iterator<Item = CostlyPage>, granule: u64) -> Self {
         Self {
-            pages: pages.iter().take(DETAILED).map(|(p, _)| p.0).collect(),
+            pages: costliest(pages).iter().map(|(page, ..)| *page).collect(),
             piece: (granule / PIECES).max(8),
             uses: FxHashMap::default(),
         }
     }
 
     /// Counts an access at `offset` into the page at `page`, to the object's part `part`.
-    fn touched(&mut self, part: u32, page: u64, offset: u64, width: u32, access: &Access) {
+    pub fn touched(&mut self, part: u32, page: u64, offset: u64, width: u32, access: &Access) {
         if !self.pages.contains(&page) {
             return;
         }
@@ -98,16 +120,18 @@ pub fn count(
     process.names.set_mappings(mappings);
     // With infinite caches, pages do not evict each other, and the other pages can be left out.
     let all = !matches!(machine.config.caches, Caches::Infinite);
-    // Where objects are moved, a recorded address does not tell the page.
-    let watch = (!all && relocation.is_none()).then(|| Watch::new(moved.keys().copied(), granule));
+    // Where objects are moved, a recorded address does not tell the page; if none moved between nodes,
+    // no access is on one.
+    let watches = !all && (relocation.is_none() || moved.is_empty());
+    let watch = watches.then(|| Watch::new(moved.keys().copied(), granule));
     let mut second = Second {
         moved: moved.keys().map(|page| page.0).collect(),
         all,
         simulator: Simulator::with_observer(machine.config, Counting::default())?,
         relocation,
         blocks: Blocks::default(),
-        subjects: Subjects::new(trace),
-        details: Details::new(moved, granule),
+        subjects: Subjects::new(trace.stacks().map(|(id, f)| (id, f.to_vec())).collect()),
+        details: Details::new(moved.iter().map(|(page, of)| costly(*page, of)), granule),
         machine,
         process,
     };
@@ -153,9 +177,12 @@ impl Second<'_, '_> {
                 align,
             } => {
                 let thread = thread(event.thread);
-                let subject = self
-                    .subjects
-                    .block(self.process, address, size, stack, thread);
+                let block = BlockOf {
+                    start: address,
+                    size,
+                    thread,
+                };
+                let subject = self.subjects.block(self.process, block, stack);
                 self.blocks.insert(address.0, size, event.ticks, subject);
                 if let Some(relocation) = &mut self.relocation {
                     let request = BlockRequest {

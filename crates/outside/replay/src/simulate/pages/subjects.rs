@@ -8,7 +8,6 @@ use sunder_access::{Address, CodeAddress, Span, ThreadId};
 use sunder_objects::{CodeFrame, HeapBlock, ObjectContext, ObjectKind, ObjectName};
 use sunder_pipeline::ObjectKey;
 use sunder_pipeline::Process;
-use sunder_trace::read::Trace;
 
 /// A subject.
 #[derive(Clone, Debug)]
@@ -27,20 +26,56 @@ pub struct Subjects {
     stacks: FxHashMap<u32, Vec<CodeAddress>>,
     /// Variables by their start: end and subject.
     variables: BTreeMap<u64, (u64, u32)>,
-    /// Subjects of words that are in no variable.
-    words: FxHashMap<u64, u32>,
+    /// Subjects of addresses that are in no variable.
+    elsewhere: FxHashMap<u64, u32>,
+}
+
+/// A block, as its allocation tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockOf {
+    /// Its first byte.
+    pub start: Address,
+    /// Requested bytes.
+    pub size: u64,
+    /// The thread that allocated it.
+    pub thread: ThreadId,
+}
+
+/// The blocks of one call stack.
+#[derive(Clone, Copy, Debug)]
+pub struct BlocksOf {
+    /// The first of them.
+    pub first: BlockOf,
+    /// Their number.
+    pub count: u64,
+    /// Requested bytes, if they are those of all.
+    pub size: Option<u64>,
+    /// The thread, if it allocated all.
+    pub thread: Option<ThreadId>,
+}
+
+impl BlocksOf {
+    /// One block alone.
+    pub const fn one(block: BlockOf) -> Self {
+        Self {
+            first: block,
+            count: 1,
+            size: Some(block.size),
+            thread: Some(block.thread),
+        }
+    }
 }
 
 impl Subjects {
-    /// No subjects yet.
-    pub fn new(trace: &Trace) -> Self {
+    /// No subjects yet, of a trace with these call stacks.
+    pub fn new(stacks: FxHashMap<u32, Vec<CodeAddress>>) -> Self {
         Self {
             all: Vec::new(),
             by_key: HashMap::new(),
             by_stack: FxHashMap::default(),
-            stacks: trace.stacks().map(|(id, f)| (id, f.to_vec())).collect(),
+            stacks,
             variables: BTreeMap::new(),
-            words: FxHashMap::default(),
+            elsewhere: FxHashMap::default(),
         }
     }
 
@@ -60,18 +95,22 @@ impl Subjects {
         })
     }
 
-    /// The subject of a block.
-    pub fn block(
-        &mut self,
-        process: &mut Process,
-        start: Address,
-        size: u64,
-        stack: u32,
-        thread: ThreadId,
-    ) -> u32 {
+    /// The subject of a block of this call stack.
+    pub fn block(&mut self, process: &mut Process, block: BlockOf, stack: u32) -> u32 {
+        self.blocks(process, BlocksOf::one(block), stack)
+    }
+
+    /// The subject of blocks of this call stack. Subjects are numbered by their first blocks, so those
+    /// must come in order.
+    pub fn blocks(&mut self, process: &mut Process, blocks: BlocksOf, stack: u32) -> u32 {
         let number = match self.by_stack.get(&stack) {
             Some(&known) => known,
             None => {
+                let BlockOf {
+                    start,
+                    size,
+                    thread,
+                } = blocks.first;
                 let block = HeapBlock {
                     span: Span::new(start, size.max(1)),
                     allocation: self.stacks.get(&stack).cloned().unwrap_or_default(),
@@ -91,36 +130,43 @@ impl Subjects {
             }
         };
         let subject = &mut self.all[number as usize];
-        subject.blocks += 1;
-        if subject.name.size != Some(size.max(1)) {
+        subject.blocks += blocks.count;
+        let size = blocks.size.map(|size| size.max(1));
+        if size.is_none() || subject.name.size != size {
             // Size and type of the first block do not hold for all blocks.
             subject.name.size = None;
             if let Some(of) = &mut subject.name.type_name {
                 of.truncate(of.find('[').unwrap_or(of.len()));
             }
         }
-        if subject.name.thread != Some(thread) {
+        if blocks.thread.is_none() || subject.name.thread != blocks.thread {
             subject.name.thread = None;
         }
         number
     }
 
-    /// Forgets the subjects of single words: more is known now about the stacks.
-    pub fn look_again(&mut self) {
-        self.words.clear();
+    /// The subject of the blocks of this call stack, if there was one.
+    pub fn of_stack(&self, stack: u32) -> Option<u32> {
+        self.by_stack.get(&stack).copied()
     }
 
-    /// The subject of `address`, which is in no live block.
+    /// Forgets the subjects of addresses outside of variables: more is known now about the stacks.
+    pub fn look_again(&mut self) {
+        self.elsewhere.clear();
+    }
+
+    /// The subject of `address`, which is in no live block. It stays the same until
+    /// [`Self::look_again`], so for parts of a trace it is enough to ask once for each address, in the
+    /// order of first accesses.
     pub fn other(&mut self, process: &mut Process, address: Address) -> u32 {
+        if let Some(&known) = self.elsewhere.get(&address.0) {
+            return known;
+        }
         let before = self.variables.range(..=address.0).next_back();
         if let Some((_, &(end, number))) = before
             && address.0 < end
         {
             return number;
-        }
-        let word = address.0 / 8;
-        if let Some(&known) = self.words.get(&word) {
-            return known;
         }
         let context = process.context(address, None);
         let mut name = process.names.object_at(address, &context);
@@ -145,7 +191,7 @@ impl Subjects {
         let called = name.name.clone().unwrap_or_default();
         let key = ObjectKey::CallSite(vec![called], 0);
         let number = self.subject(key, || name);
-        self.words.insert(word, number);
+        self.elsewhere.insert(address.0, number);
         number
     }
 }
