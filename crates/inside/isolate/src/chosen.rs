@@ -79,8 +79,16 @@ impl Tool for Chosen<'_> {
         of_chosen!(self, tool => tool.fault(fault, memory))
     }
 
+    fn why_shared(&self, page: Page) -> u32 {
+        of_chosen!(self, tool => tool.why_shared(page))
+    }
+
     fn commit(&self, page: Page, outcome: &Committed) {
         of_chosen!(self, tool => tool.commit(page, outcome));
+    }
+
+    fn sees_others(&self) -> bool {
+        of_chosen!(self, tool => tool.sees_others())
     }
 
     fn tick(&self, position: &Position, memory: &Memory) -> bool {
@@ -89,5 +97,49 @@ impl Tool for Chosen<'_> {
 
     fn thread_end(&self) {
         of_chosen!(self, tool => tool.thread_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use sunder_wire::commits::shared as why;
+    use sunder_wire::isolation::PAGES;
+    use sunder_wire::tracking::page;
+
+    /// As workers do: the tool is chosen anew for each event.
+    #[test]
+    fn a_page_on_which_a_thread_waits_for_others_stays_shared() {
+        let control = testing::control();
+        control.tracking.mode.store(mode::DETECT, Relaxed);
+        let slots = &control.slots[..2];
+        let mut pages = slots.iter().zip(7..).map(|(slot, thread)| {
+            slot.thread.store(thread, Relaxed);
+            let fault = Fault {
+                address: 0x7008,
+                instruction: 0x1234,
+            };
+            Chosen::new(&control, slot).fault(&fault, &testing::memory())
+        });
+        assert_eq!(pages.next(), Some(None));
+        let page = pages.next().flatten().expect("two threads write the page");
+        assert_eq!(page.number, PAGES);
+        control.tracking.decide(0, page::PRIVATE);
+        let tool = || Chosen::new(&control, &slots[0]);
+        let mut sees = true;
+        for _ in 0..40 {
+            // It writes in an interval if it has seen what others wrote.
+            let mut outcome = Committed::default();
+            outcome.written.bytes = u32::from(sees);
+            sees = tool().sees_others();
+            tool().commit(page, &outcome);
+            if tool().policy(page) == Policy::Shared {
+                assert_eq!(tool().why_shared(page), why::AWAITED);
+                return;
+            }
+            assert!(tool().tick(&Position([0; 17]), &testing::memory()));
+        }
+        panic!("the page stayed private");
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! Contexts: those of [`crate::tool`].
 
-use crate::memory::{ALL, Page};
-use crate::tool::{Committed, Policy, Tool};
+use crate::memory::{ALL, Fault, Memory, Page};
+use crate::tool::{Committed, Policy, Position, Tool};
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_transaction::Mask;
 use sunder_wire::isolation::{Control, PAGES, PrivatePage};
@@ -34,6 +34,10 @@ pub fn any_private(named: &Named<'_>, start: usize, bytes: usize) -> bool {
 }
 
 impl Tool for Named<'_> {
+    fn watches(&self) -> bool {
+        false
+    }
+
     fn named(&self) -> impl Iterator<Item = Page> {
         let pages = self.pages.iter().take(self.count).enumerate();
         pages.map(|(number, page)| Page {
@@ -65,6 +69,28 @@ impl Tool for Named<'_> {
             wanted.given_up.store(1, Relaxed);
         }
     }
+
+    fn thread_start(&self, _position: &Position, _memory: &Memory) -> bool {
+        true
+    }
+
+    fn fault(&self, _fault: &Fault, _memory: &Memory) -> Option<Page> {
+        None
+    }
+
+    fn why_shared(&self, _page: Page) -> u32 {
+        0
+    }
+
+    fn sees_others(&self) -> bool {
+        true
+    }
+
+    fn tick(&self, _position: &Position, _memory: &Memory) -> bool {
+        true
+    }
+
+    fn thread_end(&self) {}
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 //! What a tool keeps must lie in the control file, or in the worker's own memory, which
 //! ends with the episode. [`crate::chosen`] chooses the tool.
 
-use crate::memory::{ALL, Fault, Memory, Page};
+use crate::memory::{Fault, Memory, Page};
 use sunder_transaction::{Mask, Moved};
 
 /// How a page is treated.
@@ -42,13 +42,12 @@ pub struct Committed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position(pub [u64; 17]);
 
-/// A tool on the framework.
+/// A tool on the framework. No function has a default: [`crate::chosen`] passes every call on, and one
+/// that it forgot would be answered by the default in all programs, while tests of the tool itself pass.
 pub trait Tool {
     /// Whether first writes to all sharable memory may be watched ([`Memory::watch_all`],
     /// [`Memory::watch`]). Without it only named pages can be private.
-    fn watches(&self) -> bool {
-        false
-    }
+    fn watches(&self) -> bool;
 
     /// The pages that may be private from an episode's start; the policy decides whether they are.
     fn named(&self) -> impl Iterator<Item = Page>;
@@ -60,42 +59,30 @@ pub trait Tool {
 
     /// The bytes of a page that are to be isolated. Changes of other bytes are committed, too, but
     /// counted as [`Moved::beside`].
-    fn meant(&self, _page: Page) -> &Mask {
-        &ALL
-    }
+    fn meant(&self, page: Page) -> &Mask;
 
     /// A thread's episode begins and will continue from `position`. The named pages are private.
     /// False ends the episode before anything was computed.
-    fn thread_start(&self, _position: &Position, _memory: &Memory) -> bool {
-        true
-    }
+    fn thread_start(&self, position: &Position, memory: &Memory) -> bool;
 
     /// The thread's first write to a watched page, which is writable from then on. Returns the page
     /// if it may become private; the policy is asked next.
-    fn fault(&self, _fault: &Fault, _memory: &Memory) -> Option<Page> {
-        None
-    }
+    fn fault(&self, fault: &Fault, memory: &Memory) -> Option<Page>;
 
     /// Why a page is shared again that was private, if the tool knows it
     /// ([`sunder_wire::commits::shared`]); else 0.
-    fn why_shared(&self, _page: Page) -> u32 {
-        0
-    }
+    fn why_shared(&self, page: Page) -> u32;
 
     /// A page has been committed.
-    fn commit(&self, _page: Page, _outcome: &Committed) {}
+    fn commit(&self, page: Page, outcome: &Committed);
 
     /// A tick is about to commit all pages. Returns whether the thread may see what others wrote since
     /// the last tick; if not, it sees it at a later one.
-    fn sees_others(&self) -> bool {
-        true
-    }
+    fn sees_others(&self) -> bool;
 
     /// A tick has committed all pages, and the thread continues from `position`. False ends the episode.
-    fn tick(&self, _position: &Position, _memory: &Memory) -> bool {
-        true
-    }
+    fn tick(&self, position: &Position, memory: &Memory) -> bool;
 
     /// The episode ends; all pages have been committed.
-    fn thread_end(&self) {}
+    fn thread_end(&self);
 }

@@ -109,8 +109,15 @@ pub fn refresh(page: &mut Page, twin: &mut Page, shared: &Shared, mask: &Mask) -
 /// The private changes were committed, and the thread goes on without what others wrote: only what it
 /// writes from here on counts as changed. What others wrote is seen by the next [`refresh`], and a
 /// [`commit_each`] before it still tells of bytes that both changed.
-pub const fn settle(page: &Page, twin: &mut Page) {
-    twin.0 = page.0;
+///
+/// It writes only words that differ: a copy of the whole page would become a call of `memcpy`, and the
+/// signal handler of a worker may not execute the C library.
+pub fn settle(page: &Page, twin: &mut Page) {
+    for (own, old) in page.0.iter().zip(&mut twin.0) {
+        if own != old {
+            *old = *own;
+        }
+    }
 }
 
 /// The bytes in which two words differ, as bits.

@@ -2,11 +2,12 @@
 //! a worker, but in this process.
 
 use super::*;
+use crate::memory::ALL;
 use crate::testing::{self, Program};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use sunder_transaction::PAGE;
+use sunder_transaction::{Mask, PAGE};
 use sunder_wire::commits::{Record, kind};
 use sunder_wire::isolation::why;
 
@@ -64,6 +65,18 @@ impl Tool for &Counts {
     fn fault(&self, fault: &Fault, _memory: &Memory) -> Option<Page> {
         self.faults.borrow_mut().push(*fault);
         Some(numbered(fault.page()))
+    }
+
+    fn meant(&self, _page: Page) -> &Mask {
+        &ALL
+    }
+
+    fn why_shared(&self, _page: Page) -> u32 {
+        0
+    }
+
+    fn sees_others(&self) -> bool {
+        true
     }
 
     fn commit(&self, page: Page, outcome: &Committed) {
