@@ -43,8 +43,10 @@ const KEYS_EVERY: Duration = Duration::from_millis(50);
 const PICTURE_EVERY: Duration = Duration::from_millis(500);
 /// The longest time without a picture while threads are measured, which pictures would disturb.
 const PICTURE_AFTER: Duration = Duration::from_secs(2);
-/// Of so much time, one part goes into making pictures.
+/// Of so much time, one part goes into making pictures, unless they would come less often than this.
 const TO_LOOK: u32 = 10;
+/// The longest pause between two pictures. Beyond it the view looks frozen.
+const PICTURE_LATEST: Duration = Duration::from_secs(2);
 
 /// Runs the command. Returns the exit status.
 ///
@@ -182,7 +184,7 @@ impl Shown {
             let picture = self.picture(live);
             self.view.take(picture);
             self.view.standings = self.repairs.standings();
-            let pause = PICTURE_EVERY.max(begun.elapsed() * TO_LOOK);
+            let pause = (begun.elapsed() * TO_LOOK).clamp(PICTURE_EVERY, PICTURE_LATEST);
             self.next_picture = live.elapsed() + pause;
             is_new = true;
         }

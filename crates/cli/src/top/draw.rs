@@ -141,25 +141,31 @@ fn objects_page(frame: &mut Frame<'_>, area: Rect, view: &View, ascii: bool) {
     });
     let picture = picture_lines(&text);
     let height = (picture.len() as u16).min(PICTURE_ROWS);
-    let details = if selected.is_some() { height + 7 } else { 7 };
+    let object = selected.map(name).unwrap_or_default();
+    let standing = view.standing(&object);
+    let mut lines = match standing {
+        Some(standing) => wrapped(&in_full(standing), area.width, ascii)
+            .into_iter()
+            .map(|row| Line::styled(row, color_of(standing)))
+            .collect(),
+        None if selected.is_some() => vec![dim(&format!("the hottest line of {object}"))],
+        None => vec![Line::default()],
+    };
+    let head = lines.len() as u16;
+    let details = head + 6 + if selected.is_some() { height } else { 0 };
     let details = details.min(area.height.saturating_sub(FEWEST_OBJECTS + 1));
     let [table, details] =
         Layout::vertical([Constraint::Min(FEWEST_OBJECTS), Constraint::Length(details)])
             .areas(area);
     table_of(frame, table, view, &objects, ascii);
     let [drawn, below] =
-        Layout::vertical([Constraint::Length(height + 1), Constraint::Min(1)]).areas(details);
-    let object = selected.map(name).unwrap_or_default();
-    let mut lines = vec![match view.standing(&object) {
-        Some(standing) => Line::styled(in_full(standing), color_of(standing)),
-        None if selected.is_some() => dim(&format!("the hottest line of {object}")),
-        None => Line::default(),
-    }];
+        Layout::vertical([Constraint::Length(height + head), Constraint::Min(1)]).areas(details);
     lines.extend(picture);
     frame.render_widget(Paragraph::new(lines), drawn);
     let [code, threads] =
         Layout::horizontal([Constraint::Percentage(64), Constraint::Percentage(36)]).areas(below);
-    frame.render_widget(Paragraph::new(selected.map_or_else(Vec::new, source)), code);
+    let text = selected.map_or_else(Vec::new, |finding| source(finding, code.width, ascii));
+    frame.render_widget(Paragraph::new(text), code);
     frame.render_widget(Paragraph::new(threads_of(view)), threads);
 }
 
@@ -272,8 +278,40 @@ fn picture_lines(text: &str) -> Vec<Line<'static>> {
     text.lines().map(colored).collect()
 }
 
-/// The code that uses the object most, with its neighbours.
-fn source(finding: &Finding) -> Vec<Line<'static>> {
+/// The text in rows of at most `width` columns, broken between words; two rows at most.
+fn wrapped(text: &str, width: u16, ascii: bool) -> Vec<String> {
+    let mut rows = vec![String::new()];
+    for word in text.split(' ') {
+        let last = rows.len() - 1;
+        let row = &mut rows[last];
+        let gap = usize::from(!row.is_empty());
+        let fits = row.chars().count() + gap + word.chars().count() <= usize::from(width);
+        if fits || row.is_empty() || last > 0 {
+            row.push_str(&" "[..gap]);
+            row.push_str(word);
+        } else {
+            rows.push(word.to_owned());
+        }
+    }
+    rows.into_iter().map(|row| cut(row, width, ascii)).collect()
+}
+
+/// The text in at most `width` columns, with dots at the end if it was longer.
+fn cut(mut text: String, width: u16, ascii: bool) -> String {
+    let most = usize::from(width);
+    let dots = if ascii { "..." } else { "…" };
+    if Line::raw(text.as_str()).width() > most {
+        let room = most.saturating_sub(Line::raw(dots).width());
+        while Line::raw(text.as_str()).width() > room {
+            text.pop();
+        }
+        text.push_str(dots);
+    }
+    text
+}
+
+/// The code that uses the object most, with its neighbours, in `width` columns.
+fn source(finding: &Finding, width: u16, ascii: bool) -> Vec<Line<'static>> {
     let sampled = finding.sites.iter().filter(|site| site.calls.is_none());
     let Some(site) = sampled.min_by_key(|site| std::cmp::Reverse(site.accesses)) else {
         return Vec::new();
@@ -287,6 +325,8 @@ fn source(finding: &Finding) -> Vec<Line<'static>> {
         let is_it = Some(excerpt.line) == site.line;
         let mark = if is_it { '>' } else { ' ' };
         let text = format!("{mark}{:5} {}", excerpt.line, Shown(&excerpt.text));
+        // A column is between it and the threads.
+        let text = cut(text, width.saturating_sub(1), ascii);
         let style = if is_it {
             Style::new().fg(Color::Yellow)
         } else {
@@ -328,6 +368,15 @@ mod tests {
         for line in HELP {
             assert!(line.is_ascii() && line.len() < 80, "{line}");
         }
+    }
+
+    #[test]
+    fn long_reasons_take_two_rows() {
+        let rows = wrapped("put back: it did not help", 14, false);
+        assert_eq!(rows, ["put back: it", "did not help"]);
+        assert_eq!(wrapped("put back", 14, false), ["put back"]);
+        assert_eq!(wrapped("a bb ccc dddd", 4, false), ["a bb", "ccc…"]);
+        assert_eq!(wrapped("a bb ccc dddd", 6, true), ["a bb", "ccc..."]);
     }
 
     #[test]

@@ -13,6 +13,9 @@ use std::path::Path;
 use std::sync::Arc;
 use sunder_access::{Address, LinkAddress, Mapping};
 
+/// The file of the copies of code that a repair makes. It never had names, and nobody replaced it.
+const COPIES: &str = "/memfd:sunder-remap";
+
 impl Names {
     /// The program itself: the ELF file with the lowest mapping. The kernel maps executables,
     /// whether position-independent or fixed, below the libraries.
@@ -128,6 +131,7 @@ impl Names {
         let same = |m: &Mapping| m.execute && m.path == mapping.path;
         if let Err(error) = &opened
             && self.mappings.iter().any(same)
+            && !mapping.path.starts_with(COPIES)
         {
             let sentence = format!(
                 "{}: its code and data have no names, because {error}.",
