@@ -31,7 +31,7 @@ fn report(options: &FleetReport) -> Result<u8> {
     let mut destination = Destination::new(output.unwrap_or_else(|| Path::new("-")))?;
     destination.hold()?;
     confined::to_files();
-    let fleet = sunder_records::read(&options.files)?;
+    let fleet = sunder_watched::read(&options.files)?;
     let mut text = match format {
         FleetFormat::Text => {
             sunder_report::fleet_text(&fleet, &look(output.is_none(), options.all))

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use sunder_findings::{Happening, examples as findings};
 use sunder_fleet::examples::{SECOND, START, Told, finding, fleet, lines};
 use sunder_fleet::{Fleet, Reading};
-use sunder_records::read;
+use sunder_watched::read;
 
 fn text(lines: &[String]) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
