@@ -226,6 +226,7 @@ pub enum TraceCommand {
   sunder trace export app.trace -o app.tables
   sunder trace export app.trace -o pages --granule 4096 --buckets 256
   sunder simulate app.tables/bucket=07 -o 07.json
+  sunder simulate pages/bucket=07 --machine dsm --heap-only -o 07.json
   duckdb -c \"SELECT count(*) FROM read_parquet('app.tables/bucket=*/*.parquet')\"
 
 The folder's schema.md says which tables and columns there are.")]
@@ -239,7 +240,7 @@ pub struct Export {
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub buckets: u32,
     /// Bytes of the lines by which to cut: all accesses to a line go to one bucket, so replays may use
-    /// lines of this size or smaller ones
+    /// lines of this size or smaller ones; 4096 and more for replays with pages
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     pub granule: u64,
     /// In which order the threads' accesses come

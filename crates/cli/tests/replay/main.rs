@@ -8,6 +8,7 @@ mod clusters;
 mod crafted;
 mod layouts;
 mod order;
+mod paged_parts;
 mod pages;
 mod parts;
 mod queries;

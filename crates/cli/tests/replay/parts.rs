@@ -9,11 +9,12 @@ use sunder_findings::Findings;
 /// Rounds of `passed_blocks`: one block each.
 pub const ROUNDS: u64 = 30;
 
-/// The program, and a trace of it.
-struct Recorded {
+/// A program, and a trace of it.
+pub struct Recorded {
     _folder: tempfile::TempDir,
     program: PathBuf,
-    trace: PathBuf,
+    /// The trace.
+    pub trace: PathBuf,
 }
 
 /// The trace of `passed_blocks`.
@@ -28,53 +29,66 @@ pub fn program() -> &'static Path {
 
 fn record() -> &'static Recorded {
     static RECORDED: OnceLock<Recorded> = OnceLock::new();
-    RECORDED.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/passed_blocks.c");
-        let program = folder.path().join("passed_blocks");
-        let trace = folder.path().join("passed.trace");
-        sunder()
-            .args(["cc", "-O1", "-g", "-pthread", "-o"])
-            .arg(&program)
-            .arg(source)
-            .assert()
-            .success();
-        sunder()
-            .args(["trace", "-o"])
-            .arg(&trace)
-            .arg("--")
-            .arg(&program)
-            .arg(ROUNDS.to_string())
-            .assert()
-            .success();
-        Recorded {
-            _folder: folder,
-            program,
-            trace,
-        }
-    })
+    RECORDED.get_or_init(|| record_of("passed_blocks", ROUNDS))
 }
 
-/// Exports the trace into a folder of `within`.
+/// Compiles the program called `name` of those in C, and records so many of its rounds.
+pub fn record_of(name: &str, rounds: u64) -> Recorded {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
+    let program = folder.path().join(name);
+    let trace = folder.path().join("program.trace");
+    sunder()
+        .args(["cc", "-O1", "-g", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .assert()
+        .success();
+    sunder()
+        .args(["trace", "-o"])
+        .arg(&trace)
+        .arg("--")
+        .arg(&program)
+        .arg(rounds.to_string())
+        .assert()
+        .success();
+    Recorded {
+        _folder: folder,
+        program,
+        trace,
+    }
+}
+
+/// Exports the trace of `passed_blocks` into a folder of `within`.
 pub fn exported(within: &Path, options: &[&str]) -> PathBuf {
+    exported_of(recorded(), within, options)
+}
+
+/// Exports a trace into a folder of `within`.
+pub fn exported_of(trace: &Path, within: &Path, options: &[&str]) -> PathBuf {
     let tables = within.join("tables");
     sunder()
         .args(["trace", "export", "--quiet", "-o"])
         .arg(&tables)
-        .arg(recorded())
+        .arg(trace)
         .args(options)
         .assert()
         .success();
     tables
 }
 
-/// The bytes of the result of the whole trace.
+/// The bytes of the result of the whole trace of `passed_blocks`.
 pub fn whole(within: &Path, options: &[&str]) -> String {
+    whole_of(recorded(), within, options)
+}
+
+/// The bytes of the result of a whole trace.
+pub fn whole_of(trace: &Path, within: &Path, options: &[&str]) -> String {
     let file = within.join("whole.json");
     sunder()
         .args(["simulate", "--quiet", "--reproducible", "-o"])
         .arg(&file)
-        .arg(recorded())
+        .arg(trace)
         .args(options)
         .assert()
         .success();
@@ -82,7 +96,7 @@ pub fn whole(within: &Path, options: &[&str]) -> String {
 }
 
 /// Replays buckets to a part.
-fn part(within: &Path, buckets: &[PathBuf], options: &[&str]) -> PathBuf {
+pub fn part(within: &Path, buckets: &[PathBuf], options: &[&str]) -> PathBuf {
     let name = buckets[0].file_name().expect("a name").to_string_lossy();
     let file = within.join(format!("{name}.json"));
     sunder()
@@ -95,12 +109,14 @@ fn part(within: &Path, buckets: &[PathBuf], options: &[&str]) -> PathBuf {
     file
 }
 
-fn buckets(tables: &Path, count: u32) -> Vec<PathBuf> {
+/// The folders of the first buckets.
+pub fn buckets(tables: &Path, count: u32) -> Vec<PathBuf> {
     let all = (0..count).map(|bucket| tables.join(format!("bucket={bucket:02}")));
     all.collect()
 }
 
-fn merged(within: &Path, parts: &[PathBuf]) -> String {
+/// The bytes of the result of parts.
+pub fn merged(within: &Path, parts: &[PathBuf]) -> String {
     let file = within.join("merged.json");
     sunder()
         .args(["merge", "--quiet", "--reproducible", "-o"])
@@ -112,7 +128,7 @@ fn merged(within: &Path, parts: &[PathBuf]) -> String {
 }
 
 /// What a command says that fails.
-fn refused(arguments: &[&str], files: &[PathBuf]) -> String {
+pub fn refused(arguments: &[&str], files: &[PathBuf]) -> String {
     let out = sunder()
         .args(arguments)
         .args(files)
@@ -165,10 +181,14 @@ fn what_would_give_wrong_counts_is_refused() {
         (&["--caches", "32K/8"][..], "finite cache"),
         (
             &["--placement", "hoard"],
-            "--granule, --nodes, --map and --protocol",
+            "--granule, --heap-only, --nodes, --map and --protocol",
         ),
         (&["--pad", "pair.first"], "--pad"),
         (&["--granule", "128"], "export it again with --granule 128"),
+        (
+            &["--machine", "dsm", "--heap-only"],
+            "export it again with --granule 4096",
+        ),
         (&["--order", "recorded"], "exported in the canonical order"),
     ] {
         let said = refused(&[&["simulate"], options].concat(), &all[..1]);
@@ -189,6 +209,9 @@ fn what_would_give_wrong_counts_is_refused() {
     std::fs::create_dir(&other).expect("a folder");
     let msi = part(&other, &all[3..], &["--protocol", "msi"]);
     let said = refused(&["merge"], &[&parts[..3], &[msi]].concat());
+    assert!(said.contains("different options"), "{said}");
+    let heap = part(&other, &all[2..3], &["--heap-only"]);
+    let said = refused(&["merge"], &[&parts[..2], &[heap], &parts[3..]].concat());
     assert!(said.contains("different options"), "{said}");
     // A bucket whose rows are gone.
     std::fs::remove_file(all[1].join("accesses.parquet")).expect("it is there");
