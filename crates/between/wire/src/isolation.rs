@@ -14,7 +14,7 @@ pub const ISOLATE_VARIABLE: &str = "SUNDER_ISOLATE";
 /// The first eight bytes of the control file.
 pub const ISOLATE_MAGIC: u64 = u64::from_le_bytes(*b"sundisol");
 /// The version of the layout that follows.
-pub const ISOLATE_VERSION: u32 = 9;
+pub const ISOLATE_VERSION: u32 = 10;
 
 /// The most call sites whose allocations are isolated.
 pub const SITES: usize = 16;

@@ -38,6 +38,7 @@ mod segment;
 pub mod sites;
 pub mod stacks;
 pub mod tracking;
+pub mod trial;
 
 #[cfg(feature = "tool")]
 pub use creators::{Creation, CreatorFrame};

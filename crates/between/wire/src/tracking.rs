@@ -4,6 +4,7 @@
 //! waits or makes system calls, and the only failure is that a table is full.
 
 use crate::ring::{Ring, Space, space_words};
+use crate::trial::Trial;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// The most pages whose writers are remembered.
@@ -23,9 +24,9 @@ const PAGE_BITS: u32 = 12;
 pub mod mode {
     /// Only the named pages are private.
     pub const OFF: u32 = 0;
-    /// Every page that two threads write is private, and moments are recorded.
+    /// Every page that two threads write is private after a trial, and moments are recorded.
     pub const DETECT: u32 = 1;
-    /// Every page that two threads write is private if the tool decides so.
+    /// Every page that two threads write is private after a trial if the tool decides so.
     pub const EAGER: u32 = 2;
 }
 
@@ -42,6 +43,11 @@ pub mod page {
     /// An isolated thread got on there only when it saw what others had written: it is shared for
     /// good.
     pub const AWAITED: u32 = 4;
+    /// Isolated threads are watched as they use it, before it becomes private ([`crate::trial`]).
+    pub const TRIAL: u32 = 5;
+    /// In the trial two threads were seen to use the same bytes without synchronising in a way that ends
+    /// their episodes: it is shared for good.
+    pub const HANDED_OVER: u32 = 6;
 }
 
 /// The writers of a page.
@@ -55,13 +61,15 @@ struct PageWriters {
 }
 
 /// A page that two threads write.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(C)]
 pub struct SharedPage {
     /// Its address.
     pub address: AtomicU64,
     /// See [`page`].
     pub state: AtomicU32,
+    /// How its threads use it.
+    pub trial: Trial,
 }
 
 /// What is known about a page's writers.
@@ -135,6 +143,13 @@ impl Tracking {
             .enumerate()
             .take(count)
             .filter(|(_, page)| page.address.load(Relaxed) != 0)
+    }
+
+    /// The addresses of the pages among these that are in this state ([`page`]).
+    pub fn in_state(&self, state: u32) -> impl Iterator<Item = u64> {
+        self.shared_pages()
+            .filter(move |(_, page)| page.state.load(Relaxed) == state)
+            .map(|(_, page)| page.address.load(Relaxed))
     }
 
     /// Records that a thread writes the page at `address`, and returns what is known about the
@@ -215,7 +230,7 @@ impl Tracking {
             return Writers::One;
         };
         if self.mode.load(Relaxed) == mode::DETECT {
-            shared.state.store(page::PRIVATE, SeqCst);
+            shared.state.store(page::TRIAL, SeqCst);
         }
         shared.address.store(address, SeqCst);
         writers
@@ -223,6 +238,19 @@ impl Tracking {
             .store(PackedWriters::SEVERAL | index as u64, SeqCst);
         self.decided.fetch_add(1, SeqCst);
         Writers::Several(index)
+    }
+
+    /// Ends the trial of the page at index `index` of `shared` with this state, if it is not over yet.
+    pub fn end_trial(&self, index: usize, state: u32) {
+        if let Some(page) = self.shared.get(index) {
+            let now = &page.state;
+            if now
+                .compare_exchange(page::TRIAL, state, SeqCst, SeqCst)
+                .is_ok()
+            {
+                self.decided.fetch_add(1, SeqCst);
+            }
+        }
     }
 
     /// Sets the state of the page at index `index` of `shared`.
@@ -261,7 +289,11 @@ mod tests {
             .map(|(_, p)| p.address.load(Relaxed))
             .collect();
         assert_eq!(pages, [0x7000]);
-        assert_eq!(tracking.shared[0].state.load(Relaxed), page::PRIVATE);
+        let state = || tracking.shared[0].state.load(Relaxed);
+        assert_eq!(state(), page::TRIAL);
+        tracking.end_trial(0, page::HANDED_OVER);
+        tracking.end_trial(0, page::PRIVATE);
+        assert_eq!(state(), page::HANDED_OVER, "a trial ends once");
     }
 
     #[test]

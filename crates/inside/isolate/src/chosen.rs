@@ -75,6 +75,10 @@ impl Tool for Chosen<'_> {
         of_chosen!(self, tool => tool.thread_start(position, memory))
     }
 
+    fn used(&self, fault: &Fault, writes: bool) -> bool {
+        of_chosen!(self, tool => tool.used(fault, writes))
+    }
+
     fn fault(&self, fault: &Fault, memory: &Memory) -> Option<Page> {
         of_chosen!(self, tool => tool.fault(fault, memory))
     }

@@ -75,15 +75,39 @@ impl<'a, T: Tool> Episode<'a, T> {
         Log::new(&self.control.log, self.slot.thread.load(Relaxed))
     }
 
-    /// Handles a write to a protected page; returns whether the thread may continue with it.
-    pub fn on_write(&self, fault: &Fault) -> bool {
+    /// Handles an access to a page that may not be used in this way; `writes` says in which. A single
+    /// instruction can be executed if `can_step`.
+    pub fn on_access(&self, fault: &Fault, writes: bool, can_step: bool) -> Next {
+        let goes = |sound: bool| if sound { Next::Goes } else { Next::Ends };
         let at = fault.page();
         if !self.memory.can_be_watched(at) {
-            return false;
+            return Next::Ends;
         }
         if self.memory.is_private(at) {
-            return self.memory.open(at);
+            return goes(self.memory.open(at));
         }
+        if self.tool.used(fault, writes) && can_step {
+            return match self.memory.step(at) {
+                true => Next::Steps,
+                false => Next::Ends,
+            };
+        }
+        goes(if writes {
+            self.first_write(fault, at)
+        } else {
+            self.memory.open(at)
+        })
+    }
+
+    /// The thread has executed the instruction for which [`Self::on_access`] answered [`Next::Steps`].
+    /// Returns whether it may continue; false if there was none.
+    pub fn on_step(&self) -> bool {
+        self.memory
+            .stepped()
+            .is_some_and(|page| self.memory.close(page))
+    }
+
+    fn first_write(&self, fault: &Fault, at: usize) -> bool {
         let known = self.tool.fault(fault, self.memory);
         let time = now();
         self.log().write(time, fault);
@@ -175,6 +199,17 @@ impl<'a, T: Tool> Episode<'a, T> {
         self.tool.thread_end();
         self.log().end(now(), why);
     }
+}
+
+/// How a thread continues after it met a page that it may not use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// With the same instruction.
+    Goes,
+    /// With the same instruction, after which it is interrupted.
+    Steps,
+    /// Natively: the episode ends.
+    Ends,
 }
 
 /// What follows the commit of a page.

@@ -38,6 +38,7 @@
 mod arguments;
 #[cfg(not(test))]
 mod blocks;
+mod bursts;
 #[cfg(not(test))]
 mod calls;
 mod carry;

@@ -125,6 +125,8 @@ pub struct Memory {
     count: AtomicUsize,
     /// The address for twins and second mappings of shared pages.
     room: AtomicUsize,
+    /// The page that may be used until the thread has executed one instruction; 0 for none.
+    stepped: AtomicUsize,
     /// When all private pages were last committed, or the episode's beginning (monotonic clock,
     /// ns).
     since: AtomicU64,
@@ -140,6 +142,7 @@ impl Memory {
             own: [const { Twinned::none() }; MOST],
             count: AtomicUsize::new(0),
             room: AtomicUsize::new(0),
+            stepped: AtomicUsize::new(0),
             since: AtomicU64::new(0),
         }
     }
@@ -217,6 +220,26 @@ impl Memory {
     /// False if the kernel refused.
     pub fn watch(&self, page: usize) -> bool {
         !self.can_be_watched(page) || self.is_private(page) || protect(page, page + PAGE, READ)
+    }
+
+    /// The next access to this page is a fault, unless it is private or can't be watched. False if the
+    /// kernel refused.
+    pub fn close(&self, page: usize) -> bool {
+        let none = libc::PROT_NONE;
+        !self.can_be_watched(page) || self.is_private(page) || protect(page, page + PAGE, none)
+    }
+
+    /// Opens this page for one instruction, after which [`Self::stepped`] returns it. False if the kernel
+    /// refused.
+    pub fn step(&self, page: usize) -> bool {
+        self.stepped.store(page, Relaxed);
+        self.open(page)
+    }
+
+    /// The page that was opened for one instruction, if one was.
+    pub fn stepped(&self) -> Option<usize> {
+        let page = self.stepped.swap(0, Relaxed);
+        (page != 0).then_some(page)
     }
 
     /// Writes to this page are not watched any more. False if the kernel refused.

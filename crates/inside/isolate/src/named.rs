@@ -74,6 +74,10 @@ impl Tool for Named<'_> {
         true
     }
 
+    fn used(&self, _fault: &Fault, _writes: bool) -> bool {
+        false
+    }
+
     fn fault(&self, _fault: &Fault, _memory: &Memory) -> Option<Page> {
         None
     }

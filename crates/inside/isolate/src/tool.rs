@@ -65,6 +65,11 @@ pub trait Tool {
     /// False ends the episode before anything was computed.
     fn thread_start(&self, position: &Position, memory: &Memory) -> bool;
 
+    /// An access to a page that can be watched, but may not be used now in this way; `writes` says in which.
+    /// Returns whether the next access to the page is to be told, too. If not, a write is a [`Self::fault`]
+    /// as well.
+    fn used(&self, fault: &Fault, writes: bool) -> bool;
+
     /// The thread's first write to a watched page, which is writable from then on. Returns the page
     /// if it may become private; the policy is asked next.
     fn fault(&self, fault: &Fault, memory: &Memory) -> Option<Page>;

@@ -2,22 +2,24 @@
 //! but the thread's own stack is write-protected in the worker's page table. A page with one writer
 //! is made writable; one that several threads write may become private. In the mode `DETECT` it
 //! does, and the thread's position is recorded at each tick; in the mode `EAGER` the tool outside
-//! decides.
+//! decides. In both, a trial comes first: it shows pages by which threads hand data over.
 //!
 //! Contexts: those of [`crate::tool`].
 
+use crate::bursts::{Bursts, Told};
 use crate::control;
 use crate::from_worker;
 use crate::memory::{Fault, Memory, Page};
 use crate::named::Named;
 use crate::tool::{Committed, Policy, Position, Tool};
 use crate::waits::Waits;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
-use sunder_transaction::Mask;
+use sunder_transaction::{Mask, PAGE};
 use sunder_wire::commits::shared as why;
-use sunder_wire::isolation::{Control, PAGES, Slot};
+use sunder_wire::isolation::{Control, PAGES, Slot, state};
 use sunder_wire::tracking::{MOMENT_WORDS, Tracking, Writers, mode, page};
+use sunder_wire::trial::Use;
 
 /// The most first writes that are caught in one period: about 3 ms of an interval of 10.
 const MOST_FAULTS: usize = 1024;
@@ -36,6 +38,8 @@ pub struct WorkerState {
     spent: AtomicU64,
     /// The pages on which the thread waits for others.
     waits: Waits,
+    /// Accesses to pages under trial.
+    bursts: Bursts,
 }
 
 impl WorkerState {
@@ -47,6 +51,7 @@ impl WorkerState {
             decided: AtomicU32::new(0),
             spent: AtomicU64::new(0),
             waits: Waits::new(),
+            bursts: Bursts::new(),
         }
     }
 }
@@ -96,7 +101,7 @@ impl<'a> Tracked<'a> {
         let looking = number % cycle < u64::from(tracking.sampled.load(Relaxed));
         let before = self.own.looking.swap(looking, Relaxed);
         self.own.faults.store(0, Relaxed);
-        if looking {
+        let sound = if looking {
             let decided = tracking.decided.load(Relaxed);
             self.own.decided.store(decided, Relaxed);
             memory.watch_all()
@@ -104,7 +109,10 @@ impl<'a> Tracked<'a> {
             self.open_all(memory)
         } else {
             self.watch_new(memory)
-        }
+        };
+        self.own.bursts.begin();
+        let mut on_trial = tracking.in_state(page::TRIAL);
+        sound && on_trial.all(|at| memory.close(at as usize))
     }
 
     /// Stops catching first writes, but for pages that have become private and that this worker
@@ -123,9 +131,8 @@ impl<'a> Tracked<'a> {
             return true;
         }
         tracking
-            .shared_pages()
-            .filter(|(_, shared)| shared.state.load(Relaxed) == page::PRIVATE)
-            .all(|(_, shared)| memory.watch(shared.address.load(Relaxed) as usize))
+            .in_state(page::PRIVATE)
+            .all(|at| memory.watch(at as usize))
     }
 
     /// Records where the thread is. `period` is the CPU time since the last recorded moment.
@@ -201,6 +208,47 @@ impl Tool for Tracked<'_> {
             self.record_moment(position, period);
         }
         self.period(memory)
+    }
+
+    fn used(&self, fault: &Fault, writes: bool) -> bool {
+        let at = fault.page() as u64;
+        let mut pages = self.tracking().shared_pages();
+        let Some((index, shared)) = pages.find(|(_, page)| page.address.load(Relaxed) == at) else {
+            return false;
+        };
+        if shared.state.load(SeqCst) != page::TRIAL {
+            return false;
+        }
+        let told = self.own.bursts.used(index);
+        if told == Told::Not {
+            return false;
+        }
+        let slot = control::slot_index(self.control, self.slot) as u8;
+        let one = Use {
+            offset: (fault.address % PAGE) as u16,
+            slot,
+            episode: self.slot.episodes.load(SeqCst) as u32,
+            writes,
+            time: from_worker::clock(libc::CLOCK_MONOTONIC),
+        };
+        let lasts = |slot: u8, episode: u32| {
+            self.control
+                .slots
+                .get(usize::from(slot))
+                .is_some_and(|slot| {
+                    slot.episodes.load(SeqCst) as u32 == episode
+                        && slot.state.load(SeqCst) == state::ISOLATED
+                })
+        };
+        let since = self.slot.since.load(Relaxed);
+        if shared.trial.used(&one, since, lasts) {
+            self.tracking().end_trial(index, page::HANDED_OVER);
+            return false;
+        }
+        if told == Told::Last && shared.trial.looked(slot) {
+            self.tracking().end_trial(index, page::PRIVATE);
+        }
+        told == Told::Goes
     }
 
     fn fault(&self, fault: &Fault, memory: &Memory) -> Option<Page> {
@@ -311,6 +359,8 @@ mod tests {
         );
         assert_eq!(tools[1].fault(&WRITE, &memory), Some(page(0)));
         assert_eq!(tools[0].fault(&WRITE, &memory), Some(page(0)));
+        assert_eq!(tools[0].policy(page(0)), Policy::Shared, "on trial");
+        control.tracking.end_trial(0, page::PRIVATE);
         assert_eq!(tools[0].policy(page(0)), Policy::Private);
         assert_eq!(tools[0].policy(page(1)), Policy::Shared);
         assert_eq!(control.tracking.faults.load(Relaxed), 4);
@@ -342,6 +392,7 @@ mod tests {
         for slot in &control.slots[..2] {
             Tracked::new(&control, slot, &own).fault(&WRITE, &memory);
         }
+        control.tracking.end_trial(0, page::PRIVATE);
         let tool = Tracked::new(&control, &control.slots[0], &own);
         tool.commit(page(0), &Committed::default());
         assert_eq!(tool.policy(page(0)), Policy::Private);
@@ -363,6 +414,7 @@ mod tests {
         for slot in &control.slots[..2] {
             Tracked::new(&control, slot, &own).fault(&WRITE, &memory);
         }
+        control.tracking.end_trial(0, page::PRIVATE);
         let tool = Tracked::new(&control, &control.slots[0], &own);
         let mut seen = true;
         for tick in 0..40 {
@@ -379,6 +431,51 @@ mod tests {
             assert!(tool.tick(&Position([0; 17]), &memory));
         }
         panic!("the page stayed private");
+    }
+
+    /// Two isolated threads on a page that both write; each use is as the handler tells it. Returns the
+    /// page's state after so many periods in which each thread uses the page as `uses` says.
+    fn tried(periods: u32, uses: [[(usize, bool); 3]; 2]) -> u32 {
+        let (control, memory) = (two(mode::DETECT), testing::memory());
+        let own = [WorkerState::new(), WorkerState::new()];
+        for (slot, own) in control.slots.iter().zip(&own) {
+            slot.state.store(state::ISOLATED, Relaxed);
+            Tracked::new(&control, slot, own).fault(&WRITE, &memory);
+        }
+        for _ in 0..periods {
+            for ((slot, own), uses) in control.slots.iter().zip(&own).zip(uses) {
+                let tool = Tracked::new(&control, slot, own);
+                assert!(tool.period(&memory));
+                let mut all = uses.iter().cycle().take(1000);
+                let used = |(at, writes): (usize, bool)| {
+                    let address = 0x7000 + at;
+                    tool.used(&Fault { address, ..WRITE }, writes)
+                };
+                while all.next().is_some_and(|one| used(*one)) {}
+            }
+        }
+        control.tracking.shared[0].state.load(Relaxed)
+    }
+
+    #[test]
+    fn a_page_by_which_threads_hand_data_over_never_becomes_private() {
+        // A ring: each side reads the other's index.
+        let producer = [(0, false), (64, true), (8, true)];
+        let consumer = [(8, false), (64, false), (0, true)];
+        assert_eq!(tried(2, [producer, consumer]), page::HANDED_OVER);
+        // Flags, with a count of the rounds of waiting on the same page.
+        let ping = [(0, true), (8, false), (16, true)];
+        let pong = [(0, false), (8, true), (24, true)];
+        assert_eq!(tried(2, [ping, pong]), page::HANDED_OVER);
+    }
+
+    #[test]
+    fn a_page_that_is_shared_falsely_becomes_private_after_some_bursts() {
+        // Both read the same bytes, which nobody writes.
+        let one = [(0, false), (0, true), (128, false)];
+        let other = [(4, false), (4, true), (128, false)];
+        assert_eq!(tried(2, [one, other]), page::TRIAL);
+        assert_eq!(tried(4, [one, other]), page::PRIVATE);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use crate::chosen::Chosen;
 use crate::confine::{self, Executable};
 use crate::control::{self, accepted};
-use crate::episode::Episode;
+use crate::episode::{Episode, Next};
 use crate::memory::{Fault, Memory};
 use crate::tool::Position;
 use crate::{from_worker, inputs, maps, resume, sequences, tick};
@@ -309,15 +309,22 @@ unsafe fn unblock_signals() {
     unsafe { from_worker::call(libc::SYS_rt_sigprocmask, [how, at, 0, 8, 0, 0]) };
 }
 
-/// Whether a write to mapped but protected memory caused the fault.
-const fn is_forbidden_write(error: i64, code: i32) -> bool {
+/// Whether an access to mapped but protected memory caused the fault, and if so, whether it was a write.
+const fn forbidden_access(error: i64, code: i32) -> Option<bool> {
     const WRITE: i64 = 2;
     const FETCH: i64 = 16;
     const NOT_ALLOWED: i32 = 2;
-    error & (WRITE | FETCH) == WRITE && code == NOT_ALLOWED
+    if error & FETCH == 0 && code == NOT_ALLOWED {
+        Some(error & WRITE != 0)
+    } else {
+        None
+    }
 }
 
-/// Handles a tick, the first write to a page, or the end of an episode.
+/// The processor's flag that interrupts a thread after each instruction.
+const TRAP_FLAG: i64 = 1 << 8;
+
+/// Handles a tick, an access to a page that is watched, or the end of an episode.
 unsafe extern "C" fn on_event(
     signal: i32,
     info: *const libc::siginfo_t,
@@ -349,9 +356,22 @@ unsafe extern "C" fn on_event(
     let first = &raw const *control as usize;
     let has_begun = !(first..first + CONTROL_BYTES).contains(&stack);
     if signal == libc::SIGSEGV
-        && is_forbidden_write(registers[libc::REG_ERR as usize], code)
-        && episode.on_write(&fault)
+        && let Some(writes) = forbidden_access(registers[libc::REG_ERR as usize], code)
     {
+        // An instruction that pushes the flags would push the one that interrupts it, too.
+        let pushes = writes && stack.wrapping_sub(address) <= 16;
+        match episode.on_access(&fault, writes, !pushes) {
+            Next::Goes => return,
+            Next::Steps => {
+                registers[libc::REG_EFL as usize] |= TRAP_FLAG;
+                return;
+            }
+            Next::Ends => {}
+        }
+    }
+    const TRAP_TRACE: i32 = 2;
+    if signal == libc::SIGTRAP && code == TRAP_TRACE && episode.on_step() {
+        registers[libc::REG_EFL as usize] &= !TRAP_FLAG;
         return;
     }
     if signal == TIMER {
@@ -397,6 +417,9 @@ unsafe extern "C" fn on_event(
         _ => why::EXCEPTION,
     };
     episode.end(reason);
+    if MEMORY.stepped().is_some() {
+        registers[libc::REG_EFL as usize] &= !TRAP_FLAG;
+    }
     slot.why.store(reason, Ordering::Relaxed);
     slot.address.store(address as u64, Ordering::Relaxed);
     slot.instruction

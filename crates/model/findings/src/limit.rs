@@ -138,6 +138,9 @@ pub enum Limit {
     },
     /// The isolate observer's tables of pages were full.
     PagesBeyondTable(u64),
+    /// So many pages stayed shared under the isolate observer, because threads hand data over on them by
+    /// plain loads and stores.
+    PagesHandedOver(u64),
     /// The isolate observer lost changes.
     ChangesLost(u64),
 
@@ -313,6 +316,15 @@ impl fmt::Display for Limit {
             Self::PagesBeyondTable(times) => write!(
                 f,
                 "{times} times a page had no room in the tables and stayed shared."
+            ),
+            Self::PagesHandedOver(pages) => write!(
+                f,
+                "{} not observed: threads hand data over there by plain loads and stores, which \
+                 private copies would delay.",
+                match pages {
+                    1 => "1 page was".to_owned(),
+                    _ => format!("{pages} pages were"),
+                }
             ),
             Self::ChangesLost(changes) => {
                 write!(f, "{changes} changes came faster than they were taken.")

@@ -7,7 +7,7 @@ use crate::verdict::Reason;
 
 /// Beginnings, or parts, of the sentences of limits, and the topics that explain them. Files hold the
 /// sentences alone; nothing is decided by them, only which text is offered.
-const SENTENCES: [(&str, &str); 44] = [
+const SENTENCES: [(&str, &str); 45] = [
     ("No samples were taken: ", "no-samples"),
     ("No samples were taken; ", "few-samples"),
     (" samples were taken; a longer run", "few-samples"),
@@ -49,6 +49,10 @@ const SENTENCES: [(&str, &str); 44] = [
     ("An attached process tells nothing", "recorded-file"),
     ("The run was recorded with lines of", "recorded-file"),
     ("ended before the time was over", "ended-early"),
+    (
+        "hand data over there by plain loads and stores",
+        "isolate-observer",
+    ),
     ("The isolate observer sees what", "isolate-observer"),
     ("Nothing was observed: ", "isolate-observer"),
     ("Observation ended early: ", "isolate-observer"),
@@ -197,6 +201,7 @@ mod tests {
             (Limit::NothingIsolated { why: None }, "isolate-observer"),
             (Limit::IsolationEnded { why: why() }, "isolate-observer"),
             (Limit::PagesBeyondTable(3), "isolate-observer"),
+            (Limit::PagesHandedOver(3), "isolate-observer"),
             (Limit::ChangesLost(3), "isolate-observer"),
             (Limit::PartialTrace { why: why() }, "partial-trace"),
             (

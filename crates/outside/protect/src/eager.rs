@@ -117,7 +117,7 @@ impl LiveRemedy for Protector<'_> {
             if shared.state.load(SeqCst) == page::OPEN {
                 let at = shared.address.load(Relaxed);
                 let is_worth = has_small(live.session.process(root), at);
-                let state = if is_worth { page::PRIVATE } else { page::LEFT };
+                let state = if is_worth { page::TRIAL } else { page::LEFT };
                 tracking.decide(place, state);
             }
         }

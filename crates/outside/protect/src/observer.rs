@@ -28,7 +28,7 @@ use sunder_observe::launch::Child;
 use sunder_observe::{ObserveError, proc};
 use sunder_stop::Collector;
 use sunder_wire::isolation::why;
-use sunder_wire::tracking::mode;
+use sunder_wire::tracking::{mode, page};
 
 /// Commits a second, unless `--frequency` says otherwise: SHERIFF's sampling interval of
 /// 10 ms (section 4.3).
@@ -180,6 +180,10 @@ impl LiveRemedy for IsolateObserver {
         let left_out = tracking.left_out.load(Relaxed);
         if left_out > 0 {
             limits.push(Limit::PagesBeyondTable(left_out));
+        }
+        let handed_over = tracking.in_state(page::HANDED_OVER).count() as u64;
+        if handed_over > 0 {
+            limits.push(Limit::PagesHandedOver(handed_over));
         }
         let lost = tracking
             .lost

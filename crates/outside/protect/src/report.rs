@@ -49,6 +49,8 @@ impl Isolated {
 pub struct Summary {
     pages: u32,
     given_up: usize,
+    /// Pages that stayed shared since threads hand data over there by plain loads and stores.
+    handed_over: usize,
     episodes: u64,
     returns: Vec<(&'static str, u64)>,
     commits: u64,
@@ -122,6 +124,7 @@ impl Summary {
             .filter(|p| p.given_up.load(Relaxed) == 1);
         Self {
             pages,
+            handed_over: tracked(&[page::HANDED_OVER]),
             given_up: given_up.count() + tracked(&[page::CONTENDED, page::AWAITED]),
             episodes: returns
                 .iter()
@@ -166,6 +169,7 @@ impl Summary {
         Self {
             pages: 0,
             given_up: 0,
+            handed_over: 0,
             episodes: 0,
             returns: Vec::new(),
             commits: 0,
@@ -207,6 +211,16 @@ impl Summary {
             };
             return format!("nobody was isolated: {why}{left_out}{others}");
         }
+        let handed_over = match self.handed_over {
+            0 => String::new(),
+            some => format!(
+                "; threads hand data over on {} by plain stores, which isolation would delay",
+                counted(some, "page")
+            ),
+        };
+        if self.pages == 0 && self.handed_over > 0 {
+            return format!("nothing was isolated{ended}{left_out}{handed_over}");
+        }
         let given_up = if self.given_up > 0 {
             format!(", {} of them given up", self.given_up)
         } else {
@@ -233,7 +247,7 @@ impl Summary {
             )
         };
         format!(
-            "isolated {}{}{given_up} in {}{written}{ended}{left_out}",
+            "isolated {}{}{given_up} in {}{written}{handed_over}{ended}{left_out}",
             self.named(),
             counted(self.pages as usize, "page"),
             counted(self.episodes as usize, "episode"),
@@ -289,6 +303,7 @@ impl Summary {
             "version": 1,
             "pages": self.pages,
             "pages_given_up": self.given_up,
+            "pages_handed_over": self.handed_over,
             "episodes": self.episodes,
             "returns": returns,
             "commits": self.commits,
@@ -321,6 +336,15 @@ mod tests {
         (summary.commits, summary.committed_bytes) = (1, 8);
         let some = "isolated 2 pages in 3 episodes, 1 commit of 8 bytes";
         assert_eq!(summary.line(), some);
+    }
+
+    #[test]
+    fn a_summary_says_why_pages_stayed_shared() {
+        let mut summary = Summary::native("");
+        summary.ended = None;
+        (summary.handed_over, summary.episodes) = (1, 3);
+        let line = "nothing was isolated; threads hand data over on 1 page by plain stores, which isolation would delay";
+        assert_eq!(summary.line(), line);
     }
 
     #[test]

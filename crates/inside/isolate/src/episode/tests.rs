@@ -25,6 +25,9 @@ struct Counts {
     commits: RefCell<Vec<(Page, Committed)>>,
     ticks: Cell<u32>,
     ends: Cell<u32>,
+    /// Of so many accesses to pages that may not be used, it wants the next one, too.
+    tells: Cell<u32>,
+    used: RefCell<Vec<(usize, bool)>>,
 }
 
 fn numbered(address: usize) -> Page {
@@ -60,6 +63,13 @@ impl Tool for &Counts {
         assert_eq!(*position, POSITION);
         self.starts.set(self.starts.get() + 1);
         memory.watch_all()
+    }
+
+    fn used(&self, fault: &Fault, writes: bool) -> bool {
+        self.used.borrow_mut().push((fault.address, writes));
+        let left = self.tells.get();
+        self.tells.set(left.saturating_sub(1));
+        left > 0
     }
 
     fn fault(&self, fault: &Fault, _memory: &Memory) -> Option<Page> {
@@ -101,7 +111,7 @@ fn write(episode: &Episode<'_, &Counts>, program: &Program, at: usize, byte: u8)
             address: program.page(0) + at,
             instruction: INSTRUCTION,
         };
-        assert!(episode.on_write(&fault), "the page is watched");
+        assert_eq!(episode.on_access(&fault, true, true), Next::Goes);
         assert!(program.write(at, byte), "and writable from then on");
     }
 }
@@ -202,8 +212,47 @@ fn a_write_to_an_unwatched_page_is_no_fault_of_a_tool() {
         address: program.page(0),
         instruction: INSTRUCTION,
     };
-    assert!(!episode.on_write(&fault));
+    assert_eq!(episode.on_access(&fault, true, true), Next::Ends);
     assert!(counts.faults.borrow().is_empty());
+}
+
+#[test]
+fn a_closed_page_is_open_for_one_instruction_as_often_as_the_tool_wants() {
+    let (control, memory, program) = (testing::control(), testing::memory(), Program::new(1));
+    let counts = Counts {
+        tells: Cell::new(2),
+        ..Counts::default()
+    };
+    let episode = Episode::new(&control, &control.slots[0], &memory, &counts);
+    let (start, end) = program.range();
+    assert!(episode.add(start, end, 0));
+    let fault = Fault {
+        address: start + 8,
+        instruction: INSTRUCTION,
+    };
+    let access = |writes| episode.on_access(&fault, writes, true);
+    for writes in [false, true] {
+        assert!(memory.close(start));
+        assert!(!program.write(8, 1), "closed");
+        assert_eq!(access(writes), Next::Steps);
+        assert!(program.write(8, 2), "open");
+        assert!(episode.on_step());
+        assert!(!program.write(8, 3), "closed again");
+        assert!(!episode.on_step(), "nothing was open");
+    }
+    assert_eq!(access(false), Next::Goes);
+    assert!(program.write(8, 4));
+    assert!(counts.faults.borrow().is_empty(), "reads are no faults");
+    assert!(memory.close(start));
+    assert_eq!(access(true), Next::Goes);
+    assert_eq!(counts.faults.borrow().len(), 1);
+    let used: Vec<bool> = counts.used.borrow().iter().map(|one| one.1).collect();
+    assert_eq!(used, [false, true, false, true]);
+    // An instruction that can't be told from others is not stepped over.
+    counts.tells.set(1);
+    assert!(memory.close(start));
+    assert_eq!(episode.on_access(&fault, true, false), Next::Goes);
+    assert_eq!(memory.stepped(), None);
 }
 
 #[test]
