@@ -59,7 +59,7 @@ fn page_and_text_tell_objects_builds_machines_and_what_was_lost() {
             "90 min",
             "12 %",
             "30 %",
-            "8c1f09ab2d44",
+            "4.1.0 8c1f09…",
             "appeared with this build",
             "not there any more",
             "2026-03-02 08:01",
