@@ -2,7 +2,7 @@
 
 use crate::breaks::breaks;
 use crate::called::called;
-use crate::language::Language;
+use crate::language::{Language, is_foreign_type};
 use crate::layout::{Layout, Part};
 use crate::place;
 use crate::truly_shared::is_lock;
@@ -86,14 +86,17 @@ fn neighbouring_elements(layout: &Layout) -> Option<Advice> {
     };
     let parts = || layout.parts.iter().filter(|p| p.path.element.is_none());
     let found = parts().any(|a| parts().any(|b| b.position > a.position && apart(a, b)));
+    let (language, line) = (layout.language, layout.line_size);
+    let how = match is_foreign_type(of) {
+        true => language.wrap_type(of, line),
+        false => language.align_type(of, line),
+    };
     found.then(|| Advice {
         fix: Fix::Align,
         text: format!(
             "Different threads use neighbouring objects of type `{of}` ({size} bytes each). Give \
-             each lines of its own: {}, and see to it that they are allocated at multiples of {} \
-             bytes.",
-            layout.language.align_type(of, layout.line_size),
-            layout.line_size
+             each lines of its own: {how}, and see to it that they are allocated at multiples of \
+             {line} bytes."
         ),
         grows_by: None,
     })

@@ -1,18 +1,26 @@
 //! A queue of batches that have to be sent: bounded, and on disk if a folder is given, so that a restart
 //! loses nothing. A batch is a file; what is written is whole or not there.
 
+use rustix::fs::{FlockOperation, flock};
 use std::collections::VecDeque;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The ending of a batch's file.
 const ENDING: &str = "batch";
+
+/// How long a queue waits for the one who uses its folder: a watch that was killed may have left a child
+/// that is about to end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// See the module's head.
 #[derive(Debug)]
 pub struct Spool {
     folder: Option<PathBuf>,
+    /// The folder itself, locked: two who send from it would send everything twice.
+    _locked: Option<File>,
     /// The oldest first: number, bytes, and the batch itself if it is in memory.
     batches: VecDeque<(u64, u64, Option<Vec<u8>>)>,
     next: u64,
@@ -26,6 +34,7 @@ impl Spool {
     pub const fn in_memory(most: u64) -> Self {
         Self {
             folder: None,
+            _locked: None,
             batches: VecDeque::new(),
             next: 0,
             bytes: 0,
@@ -37,9 +46,10 @@ impl Spool {
     /// A queue in a folder, with what an earlier run has left there.
     ///
     /// # Errors
-    /// If the folder can't be made or read.
+    /// If the folder can't be made or read, or another queue goes on in it.
     pub fn in_folder(folder: &Path, most: u64) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
+        let locked = lock(folder)?;
         let mut found = Vec::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
@@ -54,6 +64,7 @@ impl Spool {
         found.sort_by_key(|batch: &(u64, u64, _)| batch.0);
         let mut spool = Self {
             folder: Some(folder.to_owned()),
+            _locked: Some(locked),
             next: found.last().map_or(0, |last| last.0 + 1),
             bytes: found.iter().map(|batch| batch.1).sum(),
             batches: found.into(),
@@ -174,6 +185,28 @@ impl Spool {
     }
 }
 
+/// The folder, which nobody else locks until the file is closed.
+fn lock(folder: &Path) -> io::Result<File> {
+    let file = File::open(folder)?;
+    let begun = Instant::now();
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(io::Error::other("another `sunder watch` sends from it"));
+            }
+            // A file system without locks, as some networks have.
+            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
+                return Ok(file);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 fn path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:020}.{ENDING}"))
 }
@@ -221,6 +254,18 @@ mod tests {
         assert_eq!(all, (1..6).map(|n| vec![n; 10]).collect::<Vec<_>>());
         assert_eq!((spool.bytes(), spool.dropped()), (0, 0));
         assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 0);
+    }
+
+    #[test]
+    fn a_folder_has_one_queue_at_a_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = Spool::in_folder(folder.path(), 100).expect("a queue");
+        put(&mut first, vec![1; 10]);
+        let refused = Spool::in_folder(folder.path(), 100).expect_err("it is in use");
+        assert!(refused.to_string().contains("another `sunder watch`"));
+        drop(first);
+        let mut next = Spool::in_folder(folder.path(), 100).expect("a queue");
+        assert_eq!(take_all(&mut next), [vec![1; 10]]);
     }
 
     #[test]

@@ -355,4 +355,18 @@ fn one_field_of_two_neighbours_is_no_pair_of_fields() {
         &["neighbouring objects of type `struct tally` (16 bytes each)"],
     );
     assert_says(&all[0], &["on the first member of `struct tally`"]);
+    // A type of the language has no members, and nobody can change it.
+    let words = vec![
+        word(48, 8, "uint64_t", &[(1, 0, 0, 90, 0)]),
+        word(56, 8, "uint64_t", &[(2, 0, 0, 90, 0)]),
+    ];
+    let mut finding = global("counter", "uint64_t", 8, "a.c", words);
+    finding.object.kind = ObjectKind::Heap;
+    finding.object.size = None;
+    finding.object.element_size = Some(8);
+    let all = advise(&finding, 64);
+    assert_says(
+        &all[0],
+        &["make the element `struct padded { _Alignas(64) uint64_t value; }`"],
+    );
 }
