@@ -5,8 +5,9 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::OnceLock;
+use support::natively::natively;
 use support::{limited, plain_sunder};
 
 /// A program, its arguments after the scale, and its status as a shell shows it.
@@ -102,8 +103,7 @@ fn all_but(left_out: &[&str], build: Build, scale: &str, command: impl Fn() -> C
         let Some(program) = built(source, build).filter(|_| !left_out.contains(&source)) else {
             continue;
         };
-        let run = |mut command: Command| {
-            let output = limited::output(command.arg(scale).args(arguments));
+        let seen = |output: Output| {
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             let complained = String::from_utf8_lossy(&output.stderr).into_owned();
             let status = limited::status(&output).expect("ended one way or the other");
@@ -112,14 +112,15 @@ fn all_but(left_out: &[&str], build: Build, scale: &str, command: impl Fn() -> C
         // Which our command has too.
         let mut alone = Command::new(&program);
         alone.env("NO_COLOR", "1").env("LC_ALL", "C.UTF-8");
-        let native = run(alone);
+        let native = seen(natively(alone.arg(scale).args(arguments)));
         assert_eq!(
             native.0, expected,
             "{source} {arguments:?} natively: {native:?}"
         );
         let mut ours = command();
-        ours.arg("--").arg(&program);
-        assert_eq!(run(ours), native, "{source} {arguments:?}");
+        ours.arg("--").arg(&program).arg(scale).args(arguments);
+        let ours = seen(limited::output(&ours));
+        assert_eq!(ours, native, "{source} {arguments:?}");
     }
 }
 

@@ -20,6 +20,7 @@ use sunder_findings::{Finding, Findings, LatentOn, ObjectKind, Sharing, Standing
 use sunder_workloads::{
     Expected, Need, Position, Table, Variant, Verdict, Workload, default_out_dir,
 };
+use support::natively::natively;
 use support::sunder;
 
 /// How many runs of a row may pass without threads running side by side before it is skipped.
@@ -85,10 +86,7 @@ fn check(workload: &Workload, variant: Variant) -> Result<Row, String> {
     let program = workload
         .build(variant, &default_out_dir())
         .map_err(|e| e.to_string())?;
-    let native = Command::new(&program)
-        .args(workload.arguments())
-        .output()
-        .map_err(|e| e.to_string())?;
+    let native = natively(Command::new(&program).args(workload.arguments()));
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let file = folder.path().join("result.json");
     let mut busy_runs = 0;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use sunder_findings::Findings;
 use sunder_workloads::{Table, Variant, Workload, default_out_dir};
+use support::natively::natively;
 use support::{limited, plain_sunder, targets};
 
 /// A workload of either table.
@@ -34,7 +35,7 @@ fn longer(workload: &Workload, times: u64) -> (String, Vec<String>) {
 
 /// Runs the program with these options, and looks at output and status.
 fn cured(options: &[&str], save: &Path, program: &str, arguments: &[String]) -> (Findings, String) {
-    let native = limited::output(Command::new(program).args(arguments));
+    let native = natively(Command::new(program).args(arguments));
     let mut command = plain_sunder();
     command.arg("cure").args(options).arg("--save").arg(save);
     command.arg("--").arg(program).args(arguments);
@@ -122,7 +123,7 @@ fn every_workload_has_its_output() {
     let mut wrong = Vec::new();
     for workload in table.workloads.iter().filter(|w| w.name.contains(&only)) {
         let (program, arguments) = longer(workload, 1);
-        let native = limited::output(Command::new(&program).args(&arguments));
+        let native = natively(Command::new(&program).args(&arguments));
         let mut command = plain_sunder();
         command.args(["cure", "--save"]).arg(&save).arg("--");
         let cured = limited::output(command.arg(&program).args(&arguments));

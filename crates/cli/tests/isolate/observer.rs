@@ -11,6 +11,7 @@
 
 use crate::support::cases::{self, CASES};
 use crate::support::limited::{output, status};
+use crate::support::natively::natively;
 use crate::support::targets::{as_expected, build, falsely_shared, open, side_by_side};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -269,8 +270,7 @@ fn every_workload_is_right_under_eager_protection() {
     for workload in table.workloads.iter().filter(|w| w.name.contains(&only)) {
         let program = workload.build(Variant::Shared, &default_out_dir());
         let program = program.unwrap_or_else(|error| panic!("{error}"));
-        let native = Command::new(&program).args(workload.arguments()).output();
-        let native = native.expect("it was just built");
+        let native = natively(Command::new(&program).args(workload.arguments()));
         for arguments in [&["--every", "1000"][..], &[]] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
             command

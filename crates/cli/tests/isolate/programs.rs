@@ -5,6 +5,7 @@
 
 use crate::support::installed::{computing, film, free_port, installed, text};
 use crate::support::limited::{can_stop_threads, output};
+use crate::support::natively::natively;
 use crate::support::{Ended, c_program, plain_sunder};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -44,7 +45,7 @@ fn memory_that_the_library_unmaps_from_inside_is_never_seen_again() {
 /// usual intervals and at shorter ones; output and status must be the same.
 fn same(program: &Path, arguments: &[&str], global: &str) {
     let _alone = crate::support::targets::alone();
-    let native = output(Command::new(program).args(arguments));
+    let native = natively(Command::new(program).args(arguments));
     for every in [&[][..], &["--every", "1000"]] {
         let options = [&["--isolate-global", global], every].concat();
         let Some(protected) = protect(&options, program, arguments) else {

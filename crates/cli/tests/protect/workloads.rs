@@ -2,6 +2,7 @@
 //! status are those of the program alone.
 
 use crate::support::limited::output;
+use crate::support::natively::natively;
 use crate::support::targets;
 use std::path::PathBuf;
 use std::process::Command;
@@ -21,7 +22,7 @@ fn every_workload(_alone: MutexGuard<'_, ()>, name: &str, options: &[&str]) {
         let program = program.to_str().expect("our own path");
         let given = workload.arguments();
         let given: Vec<&str> = given.iter().map(String::as_str).collect();
-        let native = output(Command::new(program).args(&given));
+        let native = natively(Command::new(program).args(&given));
         let mut all = vec!["protect", "--report", report];
         all.extend(options);
         all.extend(["--", program]);

@@ -6,7 +6,8 @@
 
 use crate::support::confine::refuse_ptrace;
 use crate::support::installed::{computing, film, text};
-use crate::support::limited::{limited, output, status};
+use crate::support::limited::{limited, status};
+use crate::support::natively::natively;
 use crate::support::targets;
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +31,7 @@ const EVERY_WAY: [(Entry, &[&str]); 4] = [
 
 /// Runs a program natively and with these options and compares the two; what was reported.
 fn same(entry: Entry, options: &[&str], program: &Path, arguments: &[String]) -> Repair {
-    let native = output(Command::new(program).args(arguments));
+    let native = natively(Command::new(program).args(arguments));
     let report = tempfile::NamedTempFile::new().expect("a file");
     let mut sunder = crate::support::plain_sunder();
     sunder.args(["repair", "--report"]).arg(report.path());

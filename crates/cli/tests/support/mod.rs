@@ -11,6 +11,7 @@ pub mod counting;
 pub mod engines;
 pub mod installed;
 pub mod limited;
+pub mod natively;
 pub mod repaired;
 pub mod replays;
 pub mod skips;
