@@ -6,7 +6,7 @@
 
 use crate::support::confine::refuse_ptrace;
 use crate::support::installed::{computing, film, text};
-use crate::support::limited::{limited, status};
+use crate::support::limited::{limited, output, status};
 use crate::support::natively::natively;
 use crate::support::targets;
 use std::path::Path;

@@ -199,7 +199,9 @@ fn lock(folder: &Path) -> io::Result<File> {
                 return Err(io::Error::other("another `sunder watch` sends from it"));
             }
             // A file system without locks, as some networks have.
-            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
+            Err(
+                rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK,
+            ) => {
                 return Ok(file);
             }
             Err(error) => return Err(error.into()),
