@@ -1,4 +1,4 @@
-//! Measures the export of a trace: `throughput TRACE FOLDER [BUCKETS [GRANULE]]`. Prints accesses a
+//! Measures the export of a trace: `export_speed TRACE FOLDER [BUCKETS [GRANULE]]`. Prints accesses a
 //! second of CPU time, all threads together, and bytes an access.
 
 use std::path::Path;
@@ -14,7 +14,7 @@ fn cpu_seconds() -> f64 {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [trace, folder, numbers @ ..] = arguments.as_slice() else {
-        return Err("throughput TRACE FOLDER [BUCKETS [GRANULE]]".into());
+        return Err("export_speed TRACE FOLDER [BUCKETS [GRANULE]]".into());
     };
     let number = |place: usize| numbers.get(place).map(|n| n.parse::<u64>()).transpose();
     let (buckets, granule) = (number(0)?.unwrap_or(64), number(1)?.unwrap_or(64));
