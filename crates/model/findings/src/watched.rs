@@ -175,6 +175,12 @@ pub struct Looked {
     pub version: Option<String>,
     /// Close looks since the watch began that came to a result.
     pub looks: u64,
+    /// Samples of these looks. Absent in records of versions before 0.2.0, as is the next.
+    #[serde(default)]
+    pub samples: u64,
+    /// Of those, samples for which the address of the access is not known.
+    #[serde(default)]
+    pub samples_unattributed: f64,
     /// When the first of them ended, in nanoseconds since 1970.
     pub first_unix_ns: u64,
     /// When the last of them ended.

@@ -75,6 +75,25 @@ pub fn figures(metrics: &Metrics) -> Vec<Figure> {
     for (name, unit, help, value) in gauges {
         add(Kind::Gauge, name, unit, help, value);
     }
+    let by_program = |value: &dyn Fn(&(f64, f64)) -> f64| {
+        let all = metrics.by_program.iter();
+        all.map(|(program, of)| (vec![("program", program.clone())], value(of)))
+            .collect()
+    };
+    all.push(Figure {
+        name: "sunder_program_samples",
+        kind: Kind::Sum,
+        unit: "{sample}",
+        help: "Samples of close looks at a program.",
+        points: by_program(&|of| of.0),
+    });
+    all.push(Figure {
+        name: "sunder_program_samples_unattributed",
+        kind: Kind::Sum,
+        unit: "{sample}",
+        help: "Of those, samples for which the address of the access is not known.",
+        points: by_program(&|of| of.1),
+    });
     all.push(Figure {
         name: "sunder_events",
         kind: Kind::Sum,

@@ -43,11 +43,18 @@ pub struct Metrics {
     pub lost_seconds: BTreeMap<Labels, f64>,
     /// The findings that are there: how many, and the highest cost in percent.
     pub present: BTreeMap<Labels, (u64, f64)>,
+    /// Samples of close looks at each program, and those of them whose address is not known.
+    pub by_program: BTreeMap<String, (f64, f64)>,
     /// How each sink that sends is doing.
     pub sinks: BTreeMap<&'static str, Sink>,
     /// What was known of each finding's lost seconds, by process and identity.
     told: HashMap<(u32, String), f64>,
+    /// What was known of each build's samples. The watch keeps few enough of them.
+    told_of_builds: HashMap<Build, (f64, f64)>,
 }
+
+/// Path and build id.
+type Build = (Option<String>, Option<String>);
 
 impl Metrics {
     /// Adds a record.
@@ -76,8 +83,22 @@ impl Metrics {
             *self.lost_seconds.entry(labels).or_default() += new.max(0.0);
         }
         (self.told, self.present) = (told, present);
+        for looked in &status.looked {
+            let build = (looked.path.clone(), looked.build_id.clone());
+            let now = (looked.samples as f64, looked.samples_unattributed);
+            let before = self.told_of_builds.insert(build, now).unwrap_or_default();
+            let program: String = looked.program.chars().take(LONGEST).collect();
+            let is_new = !self.by_program.contains_key(&program);
+            let sums = match is_new && self.by_program.len() >= MOST_SERIES {
+                true => self.by_program.entry(OTHER.into()).or_default(),
+                false => self.by_program.entry(program).or_default(),
+            };
+            sums.0 += (now.0 - before.0).max(0.0);
+            sums.1 += (now.1 - before.1).max(0.0);
+        }
         self.status = WatchStatus {
             present: Vec::new(),
+            looked: Vec::new(),
             ..status.clone()
         };
     }
@@ -109,6 +130,7 @@ impl Metrics {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use sunder_findings::Looked;
 
     /// A status with these findings: process, object, lost seconds.
     pub fn status(of: &[(u32, &str, f64)]) -> Record {
@@ -142,6 +164,34 @@ pub mod tests {
         assert!(near(lost(&[(1, "a", 0.5)]), 6.0));
         assert!(near(lost(&[(1, "a", 0.25)]), 6.25));
         assert_eq!(metrics.present.len(), 1);
+    }
+
+    #[test]
+    fn samples_of_builds_add_up_for_each_program() {
+        let mut metrics = Metrics::default();
+        let mut looked = |of: &[(&str, &str, u64, f64)]| {
+            let looked = of
+                .iter()
+                .map(|&(program, build, samples, unattributed)| Looked {
+                    program: program.into(),
+                    build_id: Some(build.into()),
+                    samples,
+                    samples_unattributed: unattributed,
+                    ..Looked::default()
+                });
+            metrics.add(&Record::Status(Box::new(WatchStatus {
+                looked: looked.collect(),
+                ..WatchStatus::default()
+            })));
+            metrics.by_program.clone().into_iter().collect::<Vec<_>>()
+        };
+        looked(&[("a", "1", 100, 10.0), ("b", "2", 50, 0.0)]);
+        // What is told counts since the watch began, and only builds with new looks are told.
+        let now = looked(&[("a", "1", 150, 10.0), ("a", "3", 7, 7.0)]);
+        assert_eq!(
+            now,
+            [("a".into(), (157.0, 17.0)), ("b".into(), (50.0, 0.0))]
+        );
     }
 
     #[test]

@@ -15,8 +15,8 @@ pub struct LookedAt {
 }
 
 impl LookedAt {
-    /// A look at a process has come to a result.
-    pub fn add(&mut self, origin: &Origin, now_unix_ns: u64) {
+    /// A look at a process has come to a result, from that many samples, of which so many have no address.
+    pub fn add(&mut self, origin: &Origin, (samples, unattributed): (u64, f64), now_unix_ns: u64) {
         let key = (origin.path.clone(), origin.build_id.clone());
         if self.builds.len() >= MOST && !self.builds.contains_key(&key) {
             return;
@@ -32,6 +32,8 @@ impl LookedAt {
             (build, true)
         });
         build.looks += 1;
+        build.samples += samples;
+        build.samples_unattributed += unattributed;
         if origin.version.is_some() {
             build.version.clone_from(&origin.version);
         }
@@ -66,15 +68,16 @@ mod tests {
     fn looks_are_counted_since_the_beginning_and_told_when_there_are_new_ones() {
         let mut looked = LookedAt::default();
         assert_eq!(looked.take(), []);
-        looked.add(&origin("b"), 1);
-        looked.add(&origin("a"), 2);
-        looked.add(&origin("b"), 3);
+        looked.add(&origin("b"), (100, 1.0), 1);
+        looked.add(&origin("a"), (50, 0.0), 2);
+        looked.add(&origin("b"), (20, 0.5), 3);
         let told = |looked: &mut LookedAt| {
             let all = looked.take().into_iter();
             all.map(|l| {
                 (
                     l.build_id.unwrap_or_default(),
                     l.looks,
+                    (l.samples, l.samples_unattributed),
                     l.first_unix_ns,
                     l.last_unix_ns,
                 )
@@ -83,17 +86,20 @@ mod tests {
         };
         assert_eq!(
             told(&mut looked),
-            [("a".into(), 1, 2, 2), ("b".into(), 2, 1, 3)]
+            [
+                ("a".into(), 1, (50, 0.0), 2, 2),
+                ("b".into(), 2, (120, 1.5), 1, 3)
+            ]
         );
         assert_eq!(told(&mut looked), []);
-        looked.add(&origin("a"), 9);
-        assert_eq!(told(&mut looked), [("a".into(), 2, 2, 9)]);
+        looked.add(&origin("a"), (30, 3.0), 9);
+        assert_eq!(told(&mut looked), [("a".into(), 2, (80, 3.0), 2, 9)]);
     }
 
     #[test]
     fn a_machine_with_very_many_programs_is_bounded() {
         let mut looked = LookedAt::default();
-        (0..MOST + 5).for_each(|n| looked.add(&origin(&n.to_string()), 1));
+        (0..MOST + 5).for_each(|n| looked.add(&origin(&n.to_string()), (1, 0.0), 1));
         assert_eq!(looked.take().len(), MOST);
     }
 }

@@ -376,8 +376,12 @@ impl Watcher {
             match Findings::read(findings) {
                 Ok(findings) => {
                     let unknown = findings.run.unattributed_percent.unwrap_or(0.0);
-                    self.status.samples_unattributed +=
-                        findings.run.samples as f64 * unknown / 100.0;
+                    let samples = findings.run.samples;
+                    let unattributed = samples as f64 * unknown / 100.0;
+                    self.status.samples_unattributed += unattributed;
+                    let now = now_unix_ns();
+                    let counted = (samples, unattributed);
+                    self.looked.add(&naming.origin, counted, now);
                     let threshold = findings.run.threshold_percent;
                     let all = findings.findings.into_iter();
                     let shown = all.filter(|f| f.standing(threshold) == Standing::Significant);
@@ -399,7 +403,6 @@ impl Watcher {
     ) {
         let process = ProcessId(origin.pid);
         let now = now_unix_ns();
-        self.looked.add(&origin, now);
         let changes = self.known.looked(&origin, findings, now);
         self.tell_all(changes, tell);
         if over {
