@@ -13,6 +13,8 @@ mod census;
 mod known;
 mod look;
 mod looked;
+mod naming;
+mod options;
 mod origin;
 mod rights;
 mod select;
@@ -20,6 +22,7 @@ mod spend;
 mod watcher;
 
 pub use answers::Answers;
+pub use options::{Asked, Options};
 pub use rights::{Missing, missing};
 pub use select::Selection;
-pub use watcher::{Asked, Options, watch};
+pub use watcher::watch;

@@ -1,25 +1,23 @@
 //! The loop: samples of all CPUs are counted, processes whose threads run at once are looked at closely,
 //! a few at a time and as the budget allows, and what is found is told.
 
-use crate::answers::Answers;
 use crate::aside::{Aside, Work};
 use crate::census::Census;
 use crate::known::{Change, Known};
 use crate::look::{Conditions, Look};
 use crate::looked::LookedAt;
+use crate::naming::{Named, Naming};
+use crate::options::{Asked, Options};
 use crate::origin::{build, origin};
-use crate::select::Selection;
 use crate::spend::{Spend, own_seconds};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use sunder_access::ProcessId;
 use sunder_findings::{
     DEFAULT_THRESHOLD_PERCENT, Finding, Findings, Happening, Origin, Record, Standing,
     WATCH_SCHEMA, WATCH_VERSION, WatchStatus, Watched,
 };
-use sunder_objects::Memory;
 use sunder_observe::machine::{self, Machine};
 use sunder_observe::perf::{SystemSampler, interrupt_cost};
 use sunder_observe::{Event, proc};
@@ -49,42 +47,6 @@ const LEAST_AT_ONCE_NS: u64 = 50_000_000;
 const HZ_ONCE: u32 = 199;
 /// How long the end waits for what is being named.
 const LAST: Duration = Duration::from_secs(60);
-
-/// How to watch.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Look for so long, once.
-    pub once: Option<Duration>,
-    /// How often each process is looked at, and the status told.
-    pub interval: Duration,
-    /// What watching may take, in percent of one CPU. Does not hold for a single look.
-    pub budget_percent: f64,
-    /// Samples a second on each CPU; `None`: as the budget allows.
-    pub frequency: Option<u32>,
-    /// Which processes.
-    pub selection: Selection,
-    /// From which cost on a finding counts, in percent.
-    pub threshold: Option<f64>,
-    /// Bytes of a line, if not the machine's.
-    pub line_size: Option<u32>,
-    /// The share of a process's time that watchpoints may take, in percent.
-    pub watch_budget: f64,
-    /// The machine's name.
-    pub host: String,
-    /// Where answers of debug information are kept.
-    pub answers: Option<Answers>,
-}
-
-/// What the caller asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// To go on.
-    Nothing,
-    /// To read the facts of the machine anew.
-    Anew,
-    /// To end.
-    End,
-}
 
 /// Watches until the caller asks for the end, or the time is over. Records go to `tell`.
 ///
@@ -133,40 +95,6 @@ struct Watcher {
     /// Interrupts of samplers that have been closed.
     interrupts_before: f64,
     samples_before: u64,
-}
-
-/// Findings of a look that are being named.
-struct Naming {
-    origin: Origin,
-    aside: Aside,
-    /// Whether the process has ended meanwhile.
-    over: bool,
-}
-
-/// What a process answers that names: the length of the findings, the findings, and what it learned.
-struct Named;
-
-impl Named {
-    fn by(look: Look, answers: Option<&Answers>) -> Vec<u8> {
-        let known = answers.map(Answers::read);
-        let memory = known.clone().map(|known| known as Arc<dyn Memory>);
-        let findings = look.finish(memory).to_json().unwrap_or_default();
-        let mut answer = (findings.len() as u64).to_le_bytes().to_vec();
-        answer.extend_from_slice(findings.as_bytes());
-        if let Some(known) = known {
-            answer.extend(known.learned());
-        }
-        answer
-    }
-
-    /// Findings and what was learned; nothing of an answer that was cut short.
-    fn parts(answer: &[u8]) -> (&[u8], &[u8]) {
-        let parts = answer.split_first_chunk().and_then(|(length, rest)| {
-            let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-            rest.split_at_checked(length)
-        });
-        parts.unwrap_or_default()
-    }
 }
 
 impl Watcher {

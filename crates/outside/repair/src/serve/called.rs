@@ -1,0 +1,148 @@
+//! The code around an instruction that belongs into its copy: the functions that have called its own, and
+//! those that its loop calls.
+
+use crate::code::TargetCode;
+use sunder_access::{Address, CodeAddress};
+use sunder_rewrite::{
+    Called, Code, Frame, Memory, Met, MovedPage, Registers, Request, call_targets, more_targets,
+    return_slot,
+};
+
+/// Most calls that are remembered. Calls of one place that lead to several functions are made
+/// through a pointer that changes.
+const MOST_CALLS: usize = 256;
+
+/// Most functions that are copied with a loop because it calls them, directly or through others.
+const MOST_CALLED: usize = 40;
+/// Rounds of following pointers to functions: code that one pointer leads to may hold another.
+const MOST_POINTERS: usize = 3;
+/// Most callers of an instruction's function in which its loop is looked for.
+const MOST_CALLERS: usize = 3;
+/// Most bytes of a called function that is copied.
+const LONGEST_CALLED: usize = 2048;
+
+/// The callers of `own` on a thread's stack, found by return addresses: start of each function, its
+/// bytes, and the return address in it.
+pub fn callers(
+    code: &mut TargetCode,
+    own: Code<'_>,
+    registers: Registers,
+) -> Vec<(u64, Vec<u8>, u64)> {
+    let mut found: Vec<(u64, Vec<u8>, u64)> = Vec::new();
+    let mut rsp = registers.general[4];
+    for depth in 0..MOST_CALLERS {
+        let read = |at: Address, width| code.number(at.0, width);
+        let memory = Memory(&read);
+        let slot = match depth.checked_sub(1).and_then(|last| found.get(last)) {
+            None => return_slot(own, registers.ip, memory),
+            Some((start, bytes, back)) => {
+                let caller = Code {
+                    start: CodeAddress(*start),
+                    bytes,
+                };
+                return_slot(caller, CodeAddress(*back), memory)
+            }
+        };
+        let Some(slot) = slot else { break };
+        let at = rsp.wrapping_add_signed(slot);
+        let back = code.word(at);
+        let Some((back, (start, bytes))) = back.and_then(|b| Some((b, code.function(b)?))) else {
+            break;
+        };
+        rsp = at.wrapping_add(8);
+        found.push((start, bytes, back));
+    }
+    found
+}
+
+/// Functions: start address and bytes.
+pub type Functions = Vec<(u64, Vec<u8>)>;
+
+/// The same as code.
+pub fn codes(functions: &Functions) -> Vec<Code<'_>> {
+    let codes = functions.iter().map(|(start, bytes)| Code {
+        start: CodeAddress(*start),
+        bytes,
+    });
+    codes.collect()
+}
+
+/// The short functions that are called within the outermost loop of a request's functions, and
+/// those that they call. Also the request's calls through pointers to such functions, with those
+/// that were met before.
+pub fn called_functions(code: &mut TargetCode, request: &Request<'_>) -> (Functions, Vec<Met>) {
+    let read = |at: Address, width| code.number(at.0, width);
+    let frames = std::iter::once(&request.frame).chain(request.callers);
+    let calls = frames.map(|frame| call_targets(frame, Memory(&read), request.moved));
+    let calls: Vec<Called> = calls.collect();
+    let outermost = calls.iter().rposition(|called| called.looped.is_some());
+    let mut open: Vec<CodeAddress> = Vec::new();
+    for (depth, called) in calls.into_iter().enumerate() {
+        match outermost {
+            Some(outermost) if depth < outermost => open.extend(called.all),
+            Some(outermost) if depth == outermost => open.extend(called.looped.unwrap_or_default()),
+            _ => {}
+        }
+    }
+    let mut found = Functions::new();
+    let mut met = request.met.to_vec();
+    // The target of a pointer may be known only from the code around another pointer's target.
+    for _ in 0..MOST_POINTERS {
+        let before = found.len();
+        add_called(code, &mut found, std::mem::take(&mut open), request.moved);
+        let callees = codes(&found);
+        let read = |at: Address, width| code.number(at.0, width);
+        let more = more_targets(&Request {
+            callees: &callees,
+            met: &met,
+            memory: Memory(&read),
+            ..*request
+        });
+        let is_new = |at: &CodeAddress| !callees.iter().any(|code| code.start == *at);
+        open = more.iter().map(|met| met.function).filter(is_new).collect();
+        for one in more {
+            if met.len() < MOST_CALLS && !met.contains(&one) {
+                met.push(one);
+            }
+        }
+        if open.is_empty() || before > 0 && found.len() == before {
+            break;
+        }
+    }
+    (found, met)
+}
+
+/// Adds the functions at `open`, and those that they call.
+fn add_called(
+    code: &mut TargetCode,
+    found: &mut Functions,
+    mut open: Vec<CodeAddress>,
+    moved: &MovedPage,
+) {
+    let mut next = 0;
+    while let Some(target) = open
+        .get(next)
+        .copied()
+        .filter(|_| found.len() < MOST_CALLED)
+    {
+        next += 1;
+        if found.iter().any(|(start, _)| *start == target.0) {
+            continue;
+        }
+        let function = code.beginning(target.0);
+        let Some((start, bytes)) = function.filter(|f| f.1.len() <= LONGEST_CALLED) else {
+            continue;
+        };
+        let inner = Code {
+            start: CodeAddress(start),
+            bytes: &bytes,
+        };
+        let read = |at: Address, width| code.number(at.0, width);
+        let frame = Frame {
+            code: inner,
+            ip: target,
+        };
+        open.extend(call_targets(&frame, Memory(&read), moved).all);
+        found.push((start, bytes));
+    }
+}
