@@ -1,10 +1,11 @@
-//! What `contrib/release` makes: a package that is installed in a clean system, used there and removed, and
-//! the version that a release gets.
+//! What `contrib/release` makes: a package that is installed in a clean system, used there and removed,
+//! the bill of materials, and the version that a release gets.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod installed;
+mod materials;
 mod version;
 
 use std::path::{Path, PathBuf};
