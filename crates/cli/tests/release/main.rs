@@ -1,11 +1,12 @@
 //! What `contrib/release` makes: a package that is installed in a clean system, used there and removed,
-//! the bill of materials, and the version that a release gets.
+//! the bill of materials, the version that a release gets, and the tables that its linker packs.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod installed;
 mod materials;
+mod packed;
 mod version;
 
 use std::path::{Path, PathBuf};
