@@ -123,14 +123,14 @@ impl Ends {
     }
 }
 
-/// The function behind one of ours that takes keys: the one that is known, or what `look_up` finds.
-/// The dynamic linker is not asked while it takes a key itself, as it does within its first look-up
-/// in glibc before 2.34: it would wait for itself.
+/// The function behind one of ours that takes keys. `look_up` asks the dynamic linker, which comes last: in
+/// glibc before 2.34 its first look-up takes a key itself, and would wait for itself. This library does not
+/// know of that look-up if another one made it, such as one of ours beside it.
 pub fn behind(name: &CStr, look_up: impl FnOnce() -> Option<Create>) -> Option<Create> {
-    if !next::is_looking_up() {
+    let found = defined::next(name);
+    if found.is_null() && !next::is_looking_up() {
         return look_up();
     }
-    let found = defined::next(name);
     // SAFETY: null is `None`, and the C library's functions of these names have this type.
     unsafe { core::mem::transmute(found) }
 }
@@ -217,6 +217,15 @@ mod tests {
 
     unsafe extern "C" fn ended(value: *mut c_void) {
         ENDED.fetch_add(value.addr(), Ordering::Relaxed);
+    }
+
+    /// Another library's look-up may be what takes the key.
+    #[test]
+    fn the_dynamic_linker_is_asked_only_for_what_no_module_defines() {
+        let found = behind(c"pthread_key_create", || panic!("it was asked"));
+        assert!(found.is_some());
+        let missing = behind(c"no_such_function", || Some(real));
+        assert!(missing.is_some());
     }
 
     unsafe extern "C-unwind" fn real(key: *mut u32, destructor: Option<Destructor>) -> c_int {
