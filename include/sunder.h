@@ -136,7 +136,8 @@ enum sunder_end {
 enum sunder_shared {
     SUNDER_SHARED_OTHER_BYTES = 1, /* bytes beside the isolated objects changed on it */
     SUNDER_SHARED_SAME_BYTES = 2,  /* two threads changed the same bytes */
-    SUNDER_SHARED_AWAITED = 3      /* a thread got on only when it saw what others had written there */
+    SUNDER_SHARED_AWAITED = 3,     /* a thread got on only when it saw what others had written there */
+    SUNDER_SHARED_COSTLY = 4       /* private copies of it cost too much */
 };
 
 /* A record. Times are of the monotonic clock, in nanoseconds; threads are the kernel's ids. Fields

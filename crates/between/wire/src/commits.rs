@@ -37,6 +37,8 @@ pub mod shared {
     pub const SAME_BYTES: u32 = 2;
     /// A thread got on only when it saw what others had written there.
     pub const AWAITED: u32 = 3;
+    /// Private copies of it cost too much.
+    pub const COSTLY: u32 = 4;
 }
 
 /// What an isolated thread did.

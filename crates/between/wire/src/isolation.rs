@@ -14,7 +14,7 @@ pub const ISOLATE_VARIABLE: &str = "SUNDER_ISOLATE";
 /// The first eight bytes of the control file.
 pub const ISOLATE_MAGIC: u64 = u64::from_le_bytes(*b"sundisol");
 /// The version of the layout that follows.
-pub const ISOLATE_VERSION: u32 = 10;
+pub const ISOLATE_VERSION: u32 = 11;
 
 /// The most call sites whose allocations are isolated.
 pub const SITES: usize = 16;
@@ -134,6 +134,8 @@ pub mod closed {
     pub const HOOKS: u32 = 6;
     /// The program may use the CPU's tiles (AMX).
     pub const TILES: u32 = 7;
+    /// Isolation took too much of the threads' time ([`super::Upkeep`]).
+    pub const COSTS: u32 = 8;
 }
 
 /// What a redirected thread shall do.
@@ -153,6 +155,20 @@ pub struct Registers {
     pub general: [AtomicU64; 15],
     /// rip, cs, rflags, rsp, ss.
     pub frame: [AtomicU64; 5],
+}
+
+/// What isolation takes from a thread, in ns of CPU time. Both figures only grow, and are exact to an
+/// interval between commits while the thread is isolated, and to an episode while it is native.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Upkeep {
+    /// The CPU time of the thread and its workers, from its first episode on.
+    pub all: AtomicU64,
+    /// The part of it in which it did not compute, since isolation took it: workers that are made and
+    /// ended, page faults, signal handlers, commits.
+    pub taken: AtomicU64,
+    /// The part of `taken` that private pages took: their copies and commits.
+    pub pages: AtomicU64,
 }
 
 /// The record of one thread that may be isolated.
@@ -203,7 +219,16 @@ pub struct Slot {
     /// How often the thread has checked its worker. It tells the worker that the thread is not
     /// stopped.
     pub looks: AtomicU64,
+    /// The thread's CPU time in ns when its last episode ended; 0 before the first.
+    pub native_since: AtomicU64,
+    /// The part of the present worker's CPU time that `upkeep` has.
+    pub metered: AtomicU64,
+    /// What isolation takes from the thread.
+    pub upkeep: Upkeep,
 }
+
+/// [`PrivatePage::given_up`] of a page whose copies cost too much.
+pub const COSTLY: u32 = 3;
 
 /// A page of which each isolated thread has a private copy.
 #[derive(Debug)]
@@ -214,8 +239,10 @@ pub struct PrivatePage {
     /// 1 if the program has mapped it with `MAP_SHARED`, so that it need not be made sharable.
     pub common: AtomicU32,
     /// 0: the page is to be private. 1: bytes beside the named ones have changed, so it is
-    /// shared again. 2: its object is gone.
+    /// shared again. 2: its object is gone. Or [`COSTLY`].
     pub given_up: AtomicU32,
+    /// How often threads committed a copy of it.
+    pub work: AtomicU64,
     /// A bit for each byte of the page that belongs to a named object.
     pub bytes: [AtomicU64; 64],
 }

@@ -48,6 +48,8 @@ pub mod page {
     /// In the trial two threads were seen to use the same bytes without synchronising in a way that ends
     /// their episodes: it is shared for good.
     pub const HANDED_OVER: u32 = 6;
+    /// Private copies cost too much: it is shared for good.
+    pub const COSTLY: u32 = 7;
 }
 
 /// The writers of a page.
@@ -68,6 +70,8 @@ pub struct SharedPage {
     pub address: AtomicU64,
     /// See [`page`].
     pub state: AtomicU32,
+    /// How often threads took a copy of it or committed one.
+    pub work: AtomicU64,
     /// How its threads use it.
     pub trial: Trial,
 }

@@ -129,6 +129,41 @@ fn eager_protection_isolates_what_two_threads_write() {
     assert!(report["committed_bytes"].as_u64() > Some(0), "{report}");
 }
 
+/// Each thread writes to thousands of pages over and over. To follow that takes most of its time, so the program
+/// is left alone, and the report says so.
+#[test]
+fn a_program_that_is_dear_to_isolate_is_left_alone() {
+    let program = crate::support::c_program("wide", &[]).expect("gcc compiles C");
+    let right = "sum 163840000, locked 626\n";
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (result, report) = (folder.join("wide.json"), folder.join("wide-report.json"));
+    side_by_side("wide", || {
+        let seen = observe(&result, &program, &["20000"]);
+        assert_eq!(String::from_utf8_lossy(&seen.stdout), right, "{seen:?}");
+        let limits = open(&result)?.limits;
+        if !works(&limits) {
+            return Ok(());
+        }
+        let said: Vec<String> = limits.iter().map(Limit::to_string).collect();
+        if !said.iter().any(|limit| limit.contains("isolation took ")) {
+            return Err(format!("{said:?}"));
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command
+            .args(["protect", "--eager", "--report"])
+            .arg(&report);
+        let protected = output(command.arg("--").arg(&program).arg("20000"));
+        assert_eq!(String::from_utf8_lossy(&protected.stdout), right);
+        let report = std::fs::read_to_string(&report).map_err(|error| error.to_string())?;
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        let paused = &report["isolation_paused"];
+        match (paused["times"].as_u64(), paused["percent"].as_u64()) {
+            (Some(1..), Some(26..)) => Ok(()),
+            _ => Err(report.to_string()),
+        }
+    });
+}
+
 /// With private copies of the ring's page, each side would get on by 64 items in 10 to 20 ms: this run
 /// would take 20 minutes, ten times the limit of [`output`]. On a quiet machine it takes a fifth of a
 /// second, long enough for threads to be isolated. Most of the limit is left for machines on which two

@@ -1,6 +1,8 @@
 //! Collects workers that have ended, so that their process ids become free. Contexts: a thread in
 //! [`crate::enter`], or one that is about to fork.
 
+use crate::upkeep;
+use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use sunder_guest::system;
 use sunder_wire::isolation::{Control, Slot};
@@ -11,7 +13,7 @@ pub fn has_ended(slot: &Slot) -> bool {
     if pid == 0 {
         return true;
     }
-    if !wait_for(pid, libc::WNOHANG) {
+    if !wait_for(slot, pid, libc::WNOHANG) {
         return false;
     }
     slot.worker.store(0, Release);
@@ -20,12 +22,15 @@ pub fn has_ended(slot: &Slot) -> bool {
 
 /// Returns whether the worker has ended and was collected; continues it if it was stopped: the
 /// thread runs, so the worker must not stay stopped.
-fn wait_for(pid: u32, options: i32) -> bool {
+fn wait_for(slot: &Slot, pid: u32, options: i32) -> bool {
     let mut status = 0i32;
     let at = &raw mut status as usize;
+    let mut usage = MaybeUninit::<libc::rusage>::uninit();
+    let used = usage.as_mut_ptr();
     let options = (libc::__WCLONE | libc::WUNTRACED | options) as usize;
-    // SAFETY: `at` is the address of a local status word.
-    let result = unsafe { system::call(libc::SYS_wait4, [pid as usize, at, options, 0, 0, 0]) };
+    let arguments = [pid as usize, at, options, used as usize, 0, 0];
+    // SAFETY: `at` is the address of a local status word, `used` that of a local, which the kernel fills.
+    let result = unsafe { system::call(libc::SYS_wait4, arguments) };
     if result <= 0 {
         // A handler of the program's interrupted the call: the caller asks again.
         return result < 0 && result != -(libc::EINTR as isize);
@@ -34,6 +39,12 @@ fn wait_for(pid: u32, options: i32) -> bool {
     if stopped {
         // The process id is still the worker's: it is our child and not yet collected.
         system::kill(pid, libc::SIGCONT);
+    } else {
+        // SAFETY: the call returned a child, so the kernel has filled this.
+        let usage = unsafe { usage.assume_init_ref() };
+        let time = |time: &libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+        let spent = (time(&usage.ru_utime) + time(&usage.ru_stime)) * 1000;
+        upkeep::ended(slot, spent);
     }
     !stopped
 }
@@ -55,5 +66,5 @@ pub fn collect(slot: &Slot, kill: bool) {
         // The process id is still the worker's: it is our child and not yet collected.
         system::kill(pid, libc::SIGKILL);
     }
-    while !wait_for(pid, 0) {}
+    while !wait_for(slot, pid, 0) {}
 }

@@ -6,7 +6,7 @@
 //! Contexts: signal (the thread was stopped anywhere), with all signals blocked.
 
 use crate::collect::{self, collect};
-use crate::{control, convert, inputs, resume, space, tick, worker};
+use crate::{control, convert, inputs, resume, space, tick, upkeep, worker};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use sunder_guest::system;
@@ -200,10 +200,7 @@ fn isolate(control: &Control, slot: &Slot, area: usize) -> Option<u32> {
     // Counted before the worker gets its memory: what is written from here on is seen.
     let mut faults = inputs::faults();
     slot.since.store(system::now(), Relaxed);
-    slot.spent.store(
-        system::clock_by_call(libc::CLOCK_THREAD_CPUTIME_ID),
-        Relaxed,
-    );
+    slot.spent.store(upkeep::leaves(slot), Relaxed);
     // SAFETY: the new process has a stack of its own, in the thread area, which this thread does
     // not use until the worker has ended.
     let pid = unsafe { spawn(CLONE as usize, area + THREAD_AREA, slot) };
@@ -276,6 +273,7 @@ fn resume_from_worker(control: &Control, slot: &Slot) -> ! {
     count_return(control, slot.why.load(Relaxed));
     let now = system::now();
     slot.until.store(now, Relaxed);
+    upkeep::came_home(slot, slot.spent.load(Relaxed));
     slot.episodes.fetch_add(1, Relaxed);
     // SAFETY: the context lies in the thread area, where the kernel put the worker's signal frame;
     // the worker does not touch it any more.

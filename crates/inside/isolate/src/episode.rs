@@ -9,6 +9,7 @@ use crate::from_worker;
 use crate::log::Log;
 use crate::memory::{Fault, Memory, Page, Twinned};
 use crate::tool::{Committed, Policy, Position, Tool};
+use crate::upkeep;
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_transaction as transaction;
 use sunder_wire::commits::shared;
@@ -116,11 +117,13 @@ impl<'a, T: Tool> Episode<'a, T> {
         if !self.memory.open(at) {
             return false;
         }
-        if let Some(page) = known.filter(|page| page.address == at && self.is_private(*page))
+        if let Some(page) = known.filter(|page| page.address == at && self.is_private(*page)) {
+            let began = upkeep::worker_time();
             // If taking it fails, the page stays shared in this episode.
-            && self.memory.take(page, Some(*fault))
-        {
-            self.log().private(time, page);
+            if self.memory.take(page, Some(*fault)) {
+                self.log().private(time, page);
+            }
+            upkeep::worked_on_pages(began);
         }
         true
     }
@@ -136,6 +139,7 @@ impl<'a, T: Tool> Episode<'a, T> {
         };
         let time = now();
         let since = self.memory.committed_at(time);
+        let began = upkeep::worker_time();
         let (mut sound, mut bytes) = (true, 0);
         for own in self.memory.private() {
             let page = own.page();
@@ -153,6 +157,7 @@ impl<'a, T: Tool> Episode<'a, T> {
             self.control.committed_bytes.fetch_add(bytes, Relaxed);
             self.control.commits.fetch_add(1, Relaxed);
         }
+        upkeep::worked_on_pages(began);
         sound
     }
 

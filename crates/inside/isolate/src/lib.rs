@@ -71,6 +71,7 @@ mod testing;
 mod tick;
 mod tool;
 mod tracking;
+mod upkeep;
 mod waits;
 mod withdraw;
 mod worker;

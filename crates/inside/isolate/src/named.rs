@@ -8,7 +8,8 @@ use crate::memory::{ALL, Fault, Memory, Page};
 use crate::tool::{Committed, Policy, Position, Tool};
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_transaction::Mask;
-use sunder_wire::isolation::{Control, PAGES, PrivatePage};
+use sunder_wire::commits::shared;
+use sunder_wire::isolation::{COSTLY, Control, PAGES, PrivatePage};
 
 /// The named pages. The number of a page is its index in [`Control::pages`].
 pub struct Named<'a> {
@@ -63,10 +64,11 @@ impl Tool for Named<'_> {
 
     fn commit(&self, page: Page, outcome: &Committed) {
         let beside = outcome.written.beside + outcome.read.beside;
-        if let Some(wanted) = self.pages.get(page.number)
-            && beside > 0
-        {
-            wanted.given_up.store(1, Relaxed);
+        if let Some(wanted) = self.pages.get(page.number) {
+            wanted.work.fetch_add(1, Relaxed);
+            if beside > 0 {
+                wanted.given_up.store(1, Relaxed);
+            }
         }
     }
 
@@ -82,8 +84,11 @@ impl Tool for Named<'_> {
         None
     }
 
-    fn why_shared(&self, _page: Page) -> u32 {
-        0
+    fn why_shared(&self, page: Page) -> u32 {
+        match self.pages.get(page.number) {
+            Some(wanted) if wanted.given_up.load(Relaxed) == COSTLY => shared::COSTLY,
+            _ => 0,
+        }
     }
 
     fn sees_others(&self) -> bool {

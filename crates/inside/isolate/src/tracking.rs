@@ -181,6 +181,7 @@ impl Tool for Tracked<'_> {
         match shared.map(|shared| shared.state.load(Relaxed)) {
             Some(page::CONTENDED) => why::SAME_BYTES,
             Some(page::AWAITED) => why::AWAITED,
+            Some(page::COSTLY) => why::COSTLY,
             _ => 0,
         }
     }
@@ -281,6 +282,9 @@ impl Tool for Tracked<'_> {
         let Some(index) = page.number.checked_sub(PAGES) else {
             return self.named.commit(page, outcome);
         };
+        if let Some(shared) = self.tracking().shared.get(index) {
+            shared.work.fetch_add(1, Relaxed);
+        }
         let waits = self.own.waits.committed(index, outcome.written.bytes > 0);
         if outcome.contended {
             self.tracking().decide(index, page::CONTENDED);

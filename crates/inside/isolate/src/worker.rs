@@ -11,6 +11,7 @@ use crate::control::{self, accepted};
 use crate::episode::{Episode, Next};
 use crate::memory::{Fault, Memory};
 use crate::tool::Position;
+use crate::upkeep::{self, Handler};
 use crate::{from_worker, inputs, maps, resume, sequences, tick};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use sunder_guest::system::{self, Action};
@@ -109,6 +110,7 @@ unsafe extern "C" fn compute(
             let (from, to) = (state::ENTERING, state::ISOLATED);
             let (order, other) = (Ordering::SeqCst, Ordering::SeqCst);
             if slot.state.compare_exchange(from, to, order, other).is_ok() {
+                upkeep::began(slot);
                 unblock_signals();
                 resume::restore(control::registers(area), control::vectors(area))
             }
@@ -336,6 +338,7 @@ unsafe extern "C" fn on_event(
     }) else {
         return;
     };
+    let mut handler = Handler::enter();
     // SAFETY: the kernel passes a valid context and signal information.
     let (registers, address) = unsafe {
         (
@@ -384,6 +387,7 @@ unsafe extern "C" fn on_event(
     let is_tick = signal == tick::SIGNAL;
     let sound = episode.commit(is_tick && !recalled);
     if is_tick && !recalled && sound && episode.on_tick(&interrupted_position(registers)) {
+        handler.tell(slot);
         return;
     }
     let reason = match signal {
@@ -417,6 +421,7 @@ unsafe extern "C" fn on_event(
         _ => why::EXCEPTION,
     };
     episode.end(reason);
+    handler.tell(slot);
     if MEMORY.stepped().is_some() {
         registers[libc::REG_EFL as usize] &= !TRAP_FLAG;
     }

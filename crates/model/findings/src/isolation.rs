@@ -52,6 +52,8 @@ pub enum PageState {
     SameBytes,
     /// It is shared again, because a thread got on only when it saw what others had written there.
     Awaited,
+    /// It is shared again, because private copies of it took too much of the threads' time.
+    Costly,
     /// It is shared again, because its object was freed or the program asked for it.
     Released,
 }

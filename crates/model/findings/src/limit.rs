@@ -136,6 +136,13 @@ pub enum Limit {
         /// What ended it.
         why: String,
     },
+    /// The isolate observer left the program native for some seconds, since isolation took too much.
+    IsolationPaused {
+        /// How often.
+        times: usize,
+        /// The share of the threads' time that it took the last time, 0 to 100.
+        percent: u64,
+    },
     /// The isolate observer's tables of pages were full.
     PagesBeyondTable(u64),
     /// So many pages stayed shared under the isolate observer, because threads hand data over on them by
@@ -313,6 +320,15 @@ impl fmt::Display for Limit {
                  can be isolated.",
             ),
             Self::IsolationEnded { why } => write!(f, "Observation ended early: {why}."),
+            Self::IsolationPaused { times, percent } => write!(
+                f,
+                "Observation paused for some seconds, {}: isolation took {percent} % of the threads' \
+                 time.",
+                match times {
+                    1 => "once".to_owned(),
+                    _ => format!("{times} times"),
+                }
+            ),
             Self::PagesBeyondTable(times) => write!(
                 f,
                 "{times} times a page had no room in the tables and stayed shared."

@@ -7,7 +7,7 @@ use crate::verdict::Reason;
 
 /// Beginnings, or parts, of the sentences of limits, and the topics that explain them. Files hold the
 /// sentences alone; nothing is decided by them, only which text is offered.
-const SENTENCES: [(&str, &str); 45] = [
+const SENTENCES: [(&str, &str); 46] = [
     ("No samples were taken: ", "no-samples"),
     ("No samples were taken; ", "few-samples"),
     (" samples were taken; a longer run", "few-samples"),
@@ -56,6 +56,7 @@ const SENTENCES: [(&str, &str); 45] = [
     ("The isolate observer sees what", "isolate-observer"),
     ("Nothing was observed: ", "isolate-observer"),
     ("Observation ended early: ", "isolate-observer"),
+    ("Observation paused for some seconds", "isolate-observer"),
     ("had no room in the tables", "isolate-observer"),
     (
         "changes came faster than they were taken",
@@ -200,6 +201,13 @@ mod tests {
             (Limit::WritesOnly, "isolate-observer"),
             (Limit::NothingIsolated { why: None }, "isolate-observer"),
             (Limit::IsolationEnded { why: why() }, "isolate-observer"),
+            (
+                Limit::IsolationPaused {
+                    times: 1,
+                    percent: 60,
+                },
+                "isolate-observer",
+            ),
             (Limit::PagesBeyondTable(3), "isolate-observer"),
             (Limit::PagesHandedOver(3), "isolate-observer"),
             (Limit::ChangesLost(3), "isolate-observer"),

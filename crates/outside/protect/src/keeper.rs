@@ -6,6 +6,7 @@
 //! takes.
 
 mod conversion;
+mod costs;
 mod program;
 
 use super::apart;
@@ -18,6 +19,7 @@ use super::report::closed_because;
 use super::shared::{self, Shared};
 use super::threads::{is_alive, is_running, no_longer_exists, threads_of};
 use crate::options::Options;
+use costs::Costs;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -134,6 +136,8 @@ pub struct Keeper {
     next_conversion: Option<Instant>,
     /// Episodes since the last conversion that ended at memory that is not sharable.
     missed: u32,
+    /// What isolation takes; `None` if it may take anything.
+    costs: Option<Costs>,
 }
 
 impl Keeper {
@@ -144,6 +148,7 @@ impl Keeper {
         if let Some(every) = options.every {
             keeper.look = Duration::from_micros(every.into());
             keeper.short = 0.0;
+            keeper.whatever_it_costs();
         }
         keeper.any_code = options.any_code;
         keeper.log = Some(CommitLog::new(Rc::clone(&keeper.shared)));
@@ -178,6 +183,7 @@ impl Keeper {
             next_image: Instant::now(),
             next_conversion: None,
             missed: 0,
+            costs: Some(Costs::default()),
         }
     }
 
@@ -292,9 +298,10 @@ impl Keeper {
             // The thread that wanted to fork has ended, so nothing else takes its request back.
             let _ = self.shared.stop.compare_exchange(stop, 0, SeqCst, SeqCst);
         } else if self.is_open() {
+            self.weigh();
             if !self.pages.settle(&self.shared) {
                 self.free_slots();
-            } else if self.prepare() && !self.is_resting() {
+            } else if self.prepare() && !self.is_resting() && !self.is_pausing() {
                 self.look_at_threads();
             }
         }
@@ -550,8 +557,12 @@ impl Keeper {
             let slot = &self.shared.slots[free];
             slot.thread.store(thread as u32, Relaxed);
             slot.episodes.store(0, Relaxed);
+            slot.native_since.store(0, Relaxed);
             slot.state.store(state::HOME, SeqCst);
             kept.slot = Some(free);
+            if let Some(costs) = &mut self.costs {
+                costs.begins(free);
+            }
         }
         kept.slot
     }

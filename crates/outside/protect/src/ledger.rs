@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use sunder_access::{Address, LINE, PAGE, Span};
 use sunder_findings::{PageState, PageWriter, PrivatePage};
 use sunder_wire::commits::{Record, kind};
-use sunder_wire::isolation::{Control, PAGES, SLOTS};
+use sunder_wire::isolation::{COSTLY, Control, PAGES, SLOTS};
 use sunder_wire::tracking::{SHARED, page};
 
 /// The most pages that are kept: all that can be private at a time. The program can write any
@@ -148,6 +148,7 @@ fn states(control: &Control) -> HashMap<Address, PageState> {
         let state = match page.given_up.load(Relaxed) {
             0 => PageState::Private,
             1 => PageState::OtherBytes,
+            COSTLY => PageState::Costly,
             _ => PageState::Released,
         };
         (page.address.load(Relaxed), state)
@@ -157,6 +158,7 @@ fn states(control: &Control) -> HashMap<Address, PageState> {
             page::PRIVATE => PageState::Private,
             page::CONTENDED => PageState::SameBytes,
             page::AWAITED => PageState::Awaited,
+            page::COSTLY => PageState::Costly,
             _ => return None,
         };
         Some((shared.address.load(Relaxed), state))

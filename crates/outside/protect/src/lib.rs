@@ -28,6 +28,7 @@ mod report;
 mod shared;
 mod target;
 mod threads;
+mod upkeep;
 
 pub use live::Protector;
 pub use options::Options;

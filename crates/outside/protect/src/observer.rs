@@ -56,6 +56,7 @@ pub fn observe(what: &Observation, sampled: u32) -> Result<(Findings, ExitStatus
         shared,
         process: Rc::default(),
         frequency: what.options.frequency.unwrap_or(FREQUENCY),
+        more_than_usual: sampled > SAMPLED || what.options.frequency > Some(FREQUENCY),
         keeper: None,
         collector: None,
     };
@@ -100,6 +101,8 @@ struct IsolateObserver {
     process: Rc<Cell<Option<ProcessId>>>,
     /// Commits a second.
     frequency: u32,
+    /// More commits or periods are asked for than usual, whatever that costs.
+    more_than_usual: bool,
     keeper: Option<Keeper>,
     collector: Option<Collector>,
 }
@@ -130,7 +133,10 @@ impl LiveRemedy for IsolateObserver {
         self.process.set(Some(process));
         let process = process.0 as i32;
         let interval = 1_000_000 / self.frequency.max(1);
-        let keeper = Keeper::with_tick(Rc::clone(&self.shared), interval, process);
+        let mut keeper = Keeper::with_tick(Rc::clone(&self.shared), interval, process);
+        if self.more_than_usual {
+            keeper.whatever_it_costs();
+        }
         self.keeper = Some(keeper);
         let collector = Collector::start(process).context("cannot start a thread")?;
         self.collector = Some(collector);
@@ -175,6 +181,9 @@ impl LiveRemedy for IsolateObserver {
             }),
             (None, 0) => limits.push(Limit::NothingIsolated { why: None }),
             (None, _) => {}
+        }
+        if let (None, Some((times, percent))) = (keeper.refusal(), keeper.too_much()) {
+            limits.push(Limit::IsolationPaused { times, percent });
         }
         let tracking = &control.tracking;
         let left_out = tracking.left_out.load(Relaxed);

@@ -41,6 +41,7 @@ pub fn outcome(
     let unwritten = keeper.end_log(exit);
     let ledger = keeper.log.as_ref().map(|log| &log.ledger);
     let summary = Summary::new(&keeper.shared, keeper.refusal(), left_out, objects)
+        .paused(keeper.too_much())
         .beside_others(others)
         .with_ledger(&keeper.shared, ledger);
     Outcome {

@@ -6,7 +6,8 @@ use super::shared::Shared;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sunder_access::PAGE;
-use sunder_wire::isolation::{PAGES, PrivatePage, state};
+use sunder_wire::isolation::{COSTLY, PAGES, PrivatePage, state};
+use sunder_wire::tracking::page;
 
 /// Largest object that is isolated, in bytes. Every page of it is compared at each commit, and not
 /// all of a larger one is contended.
@@ -79,6 +80,39 @@ impl Pages {
                 page.given_up.store(1, SeqCst);
             }
         }
+    }
+
+    /// Gives up the private pages, named ones and those that faults found, with which threads worked as often
+    /// as on average or more often. Threads share them again at their next commit. Returns how many there
+    /// were.
+    pub fn give_up_costly(shared: &Shared) -> usize {
+        let named = || known(shared).filter(|page| page.given_up.load(Relaxed) == 0);
+        let tracking = &shared.tracking;
+        let found = || {
+            let pages = tracking.shared_pages();
+            pages.filter(|(_, found)| found.state.load(Relaxed) == page::PRIVATE)
+        };
+        let work = named()
+            .map(|page| page.work.load(Relaxed))
+            .chain(found().map(|(_, page)| page.work.load(Relaxed)));
+        let work: Vec<u64> = work.filter(|times| *times > 0).collect();
+        let sum = work
+            .iter()
+            .fold(0u64, |sum, times| sum.saturating_add(*times));
+        let Some(average) = sum.checked_div(work.len() as u64) else {
+            return 0;
+        };
+        let costs = |times: &AtomicU64| times.load(Relaxed) >= average.max(1);
+        let mut given_up = 0;
+        for page in named().filter(|page| costs(&page.work)) {
+            page.given_up.store(COSTLY, SeqCst);
+            given_up += 1;
+        }
+        for (index, _) in found().filter(|(_, page)| costs(&page.work)) {
+            tracking.decide(index, page::COSTLY);
+            given_up += 1;
+        }
+        given_up
     }
 
     /// Whether a wanted page lies in memory that is not sharable yet.
@@ -188,6 +222,7 @@ fn write(shared: &Shared, request: &PageRequest) {
         if wanted.given_up.load(Relaxed) == GONE {
             wanted.bytes.iter().for_each(|bits| bits.store(0, Relaxed));
             wanted.address.store(page, Relaxed);
+            wanted.work.store(0, Relaxed);
             wanted.given_up.store(0, SeqCst);
         }
         wanted.common.store(request.common.into(), Relaxed);
@@ -308,6 +343,36 @@ mod tests {
         Pages::keep_only(&shared, |page| page != 0x10_3000);
         let given: Vec<u32> = table(&shared).iter().map(|page| page.1).collect();
         assert_eq!(given, [0, GONE, GONE, 1]);
+    }
+
+    #[test]
+    fn pages_with_more_work_than_on_average_are_given_up() {
+        let shared = Shared::new().expect("memory files exist");
+        assert_eq!(Pages::give_up_costly(&shared), 0, "there are none");
+        let mut pages = Pages::default();
+        for page in 0..3 {
+            pages.request(&shared, request(0x10_0000 + page * PAGE, 64));
+        }
+        assert!(pages.settle(&shared));
+        let found = &shared.tracking;
+        for (at, page) in found.shared.iter().take(2).enumerate() {
+            page.address.store(0x20_0000 + at as u64 * PAGE, SeqCst);
+            page.state.store(page::PRIVATE, SeqCst);
+        }
+        found.shared_count.store(2, SeqCst);
+        assert_eq!(Pages::give_up_costly(&shared), 0, "nobody worked on any");
+        for (page, times) in shared.pages.iter().zip([1, 30, 0]) {
+            page.work.store(times, Relaxed);
+        }
+        for (page, times) in found.shared.iter().zip([50, 7]) {
+            page.work.store(times, Relaxed);
+        }
+        assert_eq!(Pages::give_up_costly(&shared), 2);
+        let given: Vec<u32> = table(&shared).iter().map(|page| page.1).collect();
+        assert_eq!(given, [0, COSTLY, 0]);
+        let state = |at: usize| found.shared[at].state.load(SeqCst);
+        assert_eq!([state(0), state(1)], [page::COSTLY, page::PRIVATE]);
+        assert_eq!(Pages::give_up_costly(&shared), 1, "the next ones");
     }
 
     #[test]

@@ -2,13 +2,14 @@
 //! the control file; this module must not decide anything.
 
 use crate::ledger::Ledger;
+use crate::upkeep::Spent;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use sunder_access::{Address, Span};
 use sunder_findings::PrivatePage;
 use sunder_live::{LEFT_ALONE, counted};
-use sunder_wire::isolation::{Control, closed, why};
+use sunder_wire::isolation::{COSTLY, Control, closed, why};
 use sunder_wire::tracking::page;
 
 /// An object that was isolated because it was seen falsely shared, or two objects that share a
@@ -56,6 +57,9 @@ pub struct Summary {
     commits: u64,
     committed_bytes: u64,
     shared_bytes: u64,
+    upkeep: Spent,
+    /// How often that was too much, and the percentage of the last time.
+    too_much: Option<(usize, u64)>,
     error: i64,
     ended: Option<String>,
     left_out: Vec<String>,
@@ -65,6 +69,9 @@ pub struct Summary {
     /// The sum over all pages; `None` if nothing was counted.
     interleaved_writes: Option<u64>,
 }
+
+/// The states of pages that were private until they were given up for good.
+const GIVEN_UP: [u32; 3] = [page::CONTENDED, page::AWAITED, page::COSTLY];
 
 /// Why no thread is isolated any more, if the library has stopped isolating.
 pub fn closed_because(control: &Control) -> Option<&'static str> {
@@ -79,6 +86,7 @@ pub fn closed_because(control: &Control) -> Option<&'static str> {
         closed::TILES => {
             Some("the program may use AMX tiles, which isolated threads could not take home")
         }
+        closed::COSTS => Some("isolating its threads took too much of their time"),
         closed::MOVED => Some("the program changes its mappings by raw system calls"),
         _ => None,
     }
@@ -100,7 +108,7 @@ impl Summary {
                 .count()
         };
         // The program may write any number there.
-        let private = tracked(&[page::PRIVATE, page::CONTENDED, page::AWAITED]) as u32;
+        let private = tracked(&[&GIVEN_UP[..], &[page::PRIVATE]].concat()) as u32;
         let pages = control.page_count.load(Relaxed).saturating_add(private);
         let named = [
             (why::RECALLED, "recalled"),
@@ -121,11 +129,11 @@ impl Summary {
         let given_up = control
             .pages
             .iter()
-            .filter(|p| p.given_up.load(Relaxed) == 1);
+            .filter(|p| matches!(p.given_up.load(Relaxed), 1 | COSTLY));
         Self {
             pages,
             handed_over: tracked(&[page::HANDED_OVER]),
-            given_up: given_up.count() + tracked(&[page::CONTENDED, page::AWAITED]),
+            given_up: given_up.count() + tracked(&GIVEN_UP),
             episodes: returns
                 .iter()
                 .filter(|(n, _)| began(n))
@@ -134,6 +142,8 @@ impl Summary {
             commits: control.commits.load(Relaxed),
             committed_bytes: control.committed_bytes.load(Relaxed),
             shared_bytes: control.shared_bytes.load(Relaxed),
+            upkeep: Spent::of_all(&control.slots),
+            too_much: None,
             error: control.error.load(Relaxed),
             ended: refused.or(closed).map(ToOwned::to_owned),
             left_out: left_out.to_vec(),
@@ -142,6 +152,12 @@ impl Summary {
             private_pages: Vec::new(),
             interleaved_writes: None,
         }
+    }
+
+    /// Sets how often isolation took too much of the threads' time, and how many percent the last time.
+    pub const fn paused(mut self, too_much: Option<(usize, u64)>) -> Self {
+        self.too_much = too_much;
+        self
     }
 
     /// Sets whether the program started other processes, which were not observed. After episodes
@@ -175,6 +191,8 @@ impl Summary {
             commits: 0,
             committed_bytes: 0,
             shared_bytes: 0,
+            upkeep: Spent::default(),
+            too_much: None,
             error: 0,
             ended: Some(why.to_owned()),
             left_out: Vec::new(),
@@ -218,8 +236,16 @@ impl Summary {
                 counted(some, "page")
             ),
         };
+        let paused = match self.too_much {
+            // Else it says why it has ended.
+            Some((times, percent)) if self.ended.is_none() => format!(
+                "; {} native for some seconds, since isolation took {percent} % of the threads' time",
+                counted(times, "time")
+            ),
+            _ => String::new(),
+        };
         if self.pages == 0 && self.handed_over > 0 {
-            return format!("nothing was isolated{ended}{left_out}{handed_over}");
+            return format!("nothing was isolated{paused}{ended}{left_out}{handed_over}");
         }
         let given_up = if self.given_up > 0 {
             format!(", {} of them given up", self.given_up)
@@ -247,7 +273,7 @@ impl Summary {
             )
         };
         format!(
-            "isolated {}{}{given_up} in {}{written}{handed_over}{ended}{left_out}",
+            "isolated {}{}{given_up} in {}{written}{handed_over}{paused}{ended}{left_out}",
             self.named(),
             counted(self.pages as usize, "page"),
             counted(self.episodes as usize, "episode"),
@@ -311,6 +337,11 @@ impl Summary {
             "interleaved_writes": self.interleaved_writes,
             "private_pages": self.private_pages,
             "sharable_bytes": self.shared_bytes,
+            "isolation_paused": self.too_much.map(|(times, percent)| json!({
+                "times": times,
+                "percent": percent,
+            })),
+            "thread_seconds": self.upkeep.seconds(),
             "last_error": self.error,
             "ended": self.ended,
             "left_out": self.left_out,
@@ -345,6 +376,23 @@ mod tests {
         (summary.handed_over, summary.episodes) = (1, 3);
         let line = "nothing was isolated; threads hand data over on 1 page by plain stores, which isolation would delay";
         assert_eq!(summary.line(), line);
+    }
+
+    #[test]
+    fn a_summary_says_if_isolation_took_too_much() {
+        let mut summary = Summary::native("").paused(Some((1, 40)));
+        summary.ended = None;
+        (summary.pages, summary.episodes) = (1, 3);
+        let paused =
+            "1 time native for some seconds, since isolation took 40 % of the threads' time";
+        let line = summary.line();
+        assert!(line.ends_with(&format!("; {paused}")), "{line}");
+        summary.ended = Some("isolating took 50 %".to_owned());
+        let line = summary.line();
+        assert!(
+            line.ends_with("; then native, since isolating took 50 %"),
+            "{line}"
+        );
     }
 
     #[test]

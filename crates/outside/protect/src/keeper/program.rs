@@ -43,6 +43,7 @@ impl Keeper {
         for page in &self.shared.pages {
             page.bytes.iter().for_each(|bits| bits.store(0, Relaxed));
             page.given_up.store(0, Relaxed);
+            page.work.store(0, Relaxed);
         }
         self.is_elsewhere = false;
         self.programs += 1;

@@ -64,6 +64,47 @@ fn threads_of_an_unreadable_process_are_not_taken_for_stopped() {
     assert!(keeper.stop_all_but(1).is_none());
 }
 
+/// What a program does at its start may be dear to follow, and soon be over.
+#[test]
+fn isolation_that_takes_too_much_pauses_twice_and_then_ends() {
+    let (mut keeper, shared) = keeper_of(std::process::id() as i32);
+    // The control file is where it was, and the library is ready.
+    let control: &Control = &shared;
+    shared.base.store(&raw const *control as u64, Relaxed);
+    shared.ready.store(ready::READY, Relaxed);
+    let (slot, worked) = (&shared.slots[5], 200_000_000);
+    for times in 1..=3 {
+        slot.state.store(state::ISOLATED, Relaxed);
+        slot.recall.store(0, Relaxed);
+        slot.upkeep.all.fetch_add(worked, Relaxed);
+        keeper.weigh();
+        let before = (times > 1).then_some((times - 1, 30));
+        assert_eq!(keeper.too_much(), before, "nothing was taken");
+        slot.upkeep.all.fetch_add(worked, Relaxed);
+        slot.upkeep.taken.fetch_add(worked * 3 / 10, Relaxed);
+        keeper.weigh();
+        assert_eq!(keeper.too_much(), Some((times, 30)));
+        assert!(keeper.is_pausing());
+        assert_eq!(slot.recall.load(Relaxed), u32::from(times < 3));
+        assert_eq!(keeper.is_open(), times < 3);
+    }
+    // The parked thread sees this at its next commit.
+    assert_eq!(shared.closed.load(Relaxed), closed::COSTS);
+    let why = keeper.refusal().unwrap_or_default();
+    assert!(why.contains("took 30 % of their time"), "{why}");
+}
+
+#[test]
+fn isolation_may_take_anything_if_more_of_it_was_asked_for() {
+    let (mut keeper, shared) = keeper_of(std::process::id() as i32);
+    keeper.whatever_it_costs();
+    shared.slots[0].upkeep.all.store(1 << 40, Relaxed);
+    shared.slots[0].upkeep.taken.store(1 << 40, Relaxed);
+    keeper.weigh();
+    assert_eq!(keeper.too_much(), None);
+    assert!(!keeper.is_pausing());
+}
+
 /// Otherwise all threads of the new program would be stopped at every turn.
 #[test]
 fn a_fork_that_ended_with_its_program_stops_no_thread() {

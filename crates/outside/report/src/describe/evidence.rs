@@ -76,6 +76,7 @@ pub(crate) fn private_page(page: &PrivatePage) -> String {
         PageState::OtherBytes => ", until other bytes than the isolated ones changed on it",
         PageState::SameBytes => ", until two threads changed the same bytes",
         PageState::Awaited => ", until a thread was seen to wait there for what others write",
+        PageState::Costly => ", until its copies took too much of the threads' time",
         PageState::Released => ", until its object was gone",
     };
     let threads = page.threads.iter().map(|one| {
