@@ -19,7 +19,7 @@ use super::report::closed_because;
 use super::shared::{self, Shared};
 use super::threads::{is_alive, is_running, no_longer_exists, threads_of};
 use crate::options::Options;
-use costs::Costs;
+use crate::upkeep::Costs;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;

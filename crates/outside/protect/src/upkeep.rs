@@ -3,6 +3,7 @@
 //! windows are judged, of each thread and of all together. Called by `keeper`, which acts on the answer.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 use sunder_wire::isolation::{SLOTS, Slot};
 
 /// The most that isolation may take, in percent of the threads' CPU time. If it takes more, a program may
@@ -139,6 +140,26 @@ impl Meter {
         if let Some(window) = self.threads.get_mut(slot) {
             *window = Window::default();
         }
+    }
+}
+
+/// What isolation takes, and what has become of it.
+#[derive(Debug, Default)]
+pub struct Costs {
+    /// The windows.
+    pub meter: Meter,
+    /// How often it took too much.
+    pub times: usize,
+    /// The percentage of the last time.
+    pub percent: u64,
+    /// All threads are native until then.
+    pub until: Option<Instant>,
+}
+
+impl Costs {
+    /// Another thread has this slot from now on.
+    pub fn begins(&mut self, slot: usize) {
+        self.meter.begins(slot);
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::{Keeper, MOST_PAUSE};
 use crate::pages::Pages;
-use crate::upkeep::{MOST_PERCENT, Meter, Verdict};
+use crate::upkeep::{MOST_PERCENT, Verdict};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::time::{Duration, Instant};
@@ -14,24 +14,6 @@ use sunder_wire::isolation::{closed, state};
 /// third time it ends. What a program does at its start (it writes to fresh memory, say) is dear to follow,
 /// and may be over soon.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
-
-/// What isolation takes, and what has become of it.
-#[derive(Debug, Default)]
-pub struct Costs {
-    meter: Meter,
-    /// How often it took too much, and the percentage of the last time.
-    times: usize,
-    percent: u64,
-    /// All threads are native until then.
-    until: Option<Instant>,
-}
-
-impl Costs {
-    /// Another thread has this slot from now on.
-    pub fn begins(&mut self, slot: usize) {
-        self.meter.begins(slot);
-    }
-}
 
 impl Keeper {
     /// Isolation may take any time: for callers that ask for more of it than is usual.
