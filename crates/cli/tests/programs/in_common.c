@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CHILDREN = 8, BYTES = 4096 };
+enum { CHILDREN = 64, BYTES = 4096 };
 
 struct board {
 	volatile long slot[4];
