@@ -102,7 +102,7 @@ pub fn looked(told: &Told, first: u64, looks: u64) -> Looked {
         build_id: told.build.map(str::to_owned),
         version: told.version.map(str::to_owned),
         looks,
-        samples: 1000 * looks,
+        samples: looks.saturating_mul(1000),
         samples_unattributed: 0.0,
         first_unix_ns: first,
         last_unix_ns: told.time,
