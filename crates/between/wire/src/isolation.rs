@@ -157,7 +157,7 @@ pub struct Registers {
     pub frame: [AtomicU64; 5],
 }
 
-/// What isolation takes from a thread, in ns of CPU time. Both figures only grow, and are exact to an
+/// What isolation takes from a thread, in ns of CPU time. The figures only grow, and are exact to an
 /// interval between commits while the thread is isolated, and to an episode while it is native.
 #[derive(Debug, Default)]
 #[repr(C)]

@@ -8,7 +8,7 @@
 volatile long shared[512] __attribute__((aligned(4096)));
 
 static void *work(void *p) {
-    for (long i = 0; i < 200000000; i++) shared[(long)p]++;
+    for (long i = 0; i < 600000000; i++) shared[(long)p]++;
     return 0;
 }
 

@@ -18,7 +18,9 @@ pub fn natively(command: &Command) -> Output {
         return output;
     }
     let output = limited::output(command);
-    if let Some(file) = file {
+    // One that the time limit ended says nothing about the program.
+    let ended = limited::status(&output) != Some(128 + libc::SIGKILL);
+    if let Some(file) = file.filter(|_| ended) {
         keep(&file, &output);
     }
     output

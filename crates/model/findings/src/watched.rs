@@ -175,7 +175,8 @@ pub struct Looked {
     pub version: Option<String>,
     /// Close looks since the watch began that came to a result.
     pub looks: u64,
-    /// Samples of these looks. Absent in records of versions before 0.2.0, as is the next.
+    /// Samples of these looks. Records that were written before these were counted have none here, nor in
+    /// the next field.
     #[serde(default)]
     pub samples: u64,
     /// Of those, samples for which the address of the access is not known.

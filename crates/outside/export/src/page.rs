@@ -62,4 +62,17 @@ mod tests {
         let is_ours = |line: &str| line.starts_with("# ") || line.starts_with("sunder_");
         assert!(page.lines().all(is_ours), "{page}");
     }
+
+    #[test]
+    fn programs_have_their_samples() {
+        let mut metrics = Metrics::default();
+        metrics.by_program.insert("server".into(), (157.0, 17.0));
+        let page = page(&metrics);
+        for line in [
+            "\nsunder_program_samples_total{program=\"server\"} 157\n",
+            "\nsunder_program_samples_unattributed_total{program=\"server\"} 17\n",
+        ] {
+            assert!(page.contains(line), "{page}");
+        }
+    }
 }
