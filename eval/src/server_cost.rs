@@ -281,8 +281,9 @@ impl Attached {
 
     fn end(&mut self) -> Result<()> {
         let pid = i32::try_from(self.child.id())?;
+        // Not an interrupt, which programs ignore that a shell has put into the background.
         // SAFETY: takes two integers; the child has not been waited for.
-        unsafe { libc::kill(pid, libc::SIGINT) };
+        unsafe { libc::kill(pid, libc::SIGTERM) };
         // Findings give another status; only an end by a signal, or an error of its own, is a failure.
         let status = self.child.wait()?.code();
         ensure!(

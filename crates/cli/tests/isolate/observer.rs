@@ -212,8 +212,7 @@ fn every_row_of_the_table_in_isolation() {
                 let long = workload.size * 2;
                 arguments[1] = long.to_string();
             }
-            let native = Command::new(&program).args(&arguments).output();
-            let native = native.expect("it was just built");
+            let native = natively(Command::new(&program).args(&arguments));
             let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("isolate-row.json");
             let run = || -> Result<Findings, String> {
                 let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
