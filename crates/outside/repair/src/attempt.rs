@@ -2,6 +2,10 @@
 //! put back, and perhaps moved again. `repairer` calls it at each look. It reads its area of the
 //! control file and says what to ask for next. It must not signal a thread or judge a line itself.
 
+mod stay;
+
+pub use self::stay::Stay;
+use self::stay::{mean, pays};
 use super::attach::inject::Applied;
 use super::layout::layout;
 use super::mark::Mark;
@@ -11,7 +15,7 @@ use std::time::Duration;
 use sunder_access::{Mappings, ProcessId, ThreadId, Time};
 use sunder_findings::MovedGroup;
 use sunder_gain::gauge::{Bytes, Gauge, Windows, gains};
-use sunder_plan::progress::{Gain, WORTH_KEEPING};
+
 use sunder_plan::remap::{self as plan, EndReason};
 use sunder_wire::remap::{
     ACTIVE, APPLY, APPLY_AGAIN, APPLYING, Area, BY_FAULTS, BY_FORK, BY_KERNEL, BY_MAPPING, BY_TOOL,
@@ -24,6 +28,8 @@ const QUIET: Duration = Duration::from_millis(5);
 const SETTLED: Duration = Duration::from_millis(40);
 /// A window of measurement that is not complete by then, as threads do not run, is given up.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Windows in which no value is seen to count progress, after which no further one is tried.
+const MOST_EMPTY: u32 = 3;
 /// How long one search for contention lasts.
 const SEARCH_TIME: Duration = Duration::from_millis(100);
 /// Pause between two searches for contention.
@@ -38,64 +44,17 @@ const fn elapsed(from: u64, to: u64) -> Duration {
     Time(to).since(Time(from))
 }
 
-/// One stay of the bytes at their new place.
-#[derive(Clone, Debug, Default)]
-pub struct Stay {
-    /// When they were moved, in ns of the monotonic clock.
-    pub applied: u64,
-    /// How long the move took, in ns.
-    pub took: u64,
-    /// Faults on the area in earlier stays.
-    faults_before: u64,
-    /// Faults on the area in this stay.
-    pub faults: u64,
-    /// Gain of each thread; empty if none was measured.
-    pub gains: Vec<(ThreadId, Gain)>,
-    /// Why the bytes were put back (a number of `sunder_wire::remap`), and when.
-    pub back: Option<(u32, u64)>,
-}
-
-impl Stay {
-    /// How many times as fast the threads got on; the mean of all.
-    pub fn gain(&self) -> Option<f64> {
-        mean(&self.gains)
-    }
-
-    /// The same of the thread that got on worst.
-    pub fn least_gain(&self) -> Option<f64> {
-        least(&self.gains)
-    }
-}
-
-/// Whether such gains pay. A program that waits for all of its threads is as fast as the slowest,
-/// so none may lose more than chance explains.
-fn pays(gains: &[(ThreadId, Gain)]) -> bool {
-    mean(gains).is_some_and(|mean| mean >= WORTH_KEEPING)
-        && least(gains).is_some_and(|least| least * WORTH_KEEPING >= 1.0)
-}
-
-fn least(gains: &[(ThreadId, Gain)]) -> Option<f64> {
-    gains.iter().map(|g| g.1.ratio).min_by(f64::total_cmp)
-}
-
-/// The geometric mean of the gains: if one thread got twice as fast and another half as fast,
-/// nothing was gained.
-fn mean(gains: &[(ThreadId, Gain)]) -> Option<f64> {
-    let sum: f64 = gains.iter().map(|g| g.1.ratio.ln()).sum();
-    (!gains.is_empty()).then(|| (sum / gains.len() as f64).exp())
-}
-
 /// How far a repair has come.
 enum Phase {
     /// Its bytes are to be moved.
     Asked,
     /// The bytes have moved, and threads fault until they have their copies of code.
     Settling { faults: u64, since: u64 },
-    /// Threads are measured. A window without a gain is followed by a second one.
+    /// Threads are measured in a window that began at `since`.
     Measuring {
         gauge: Gauge,
         since: u64,
-        second: bool,
+        earlier: Earlier,
     },
     /// Nothing is under way.
     Settled,
@@ -109,6 +68,25 @@ enum Phase {
     },
     /// It is over, and stays as it is.
     Over,
+}
+
+/// The windows of a stay before the present one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Earlier {
+    /// How many there were.
+    windows: u32,
+    /// Whether one has shown that the move does not pay.
+    loss: bool,
+}
+
+impl Earlier {
+    /// These and a window that has shown a `loss`, or nothing.
+    const fn and(self, loss: bool) -> Self {
+        Self {
+            windows: self.windows + 1,
+            loss: self.loss || loss,
+        }
+    }
 }
 
 /// What the caller must do next for a repair.
@@ -228,8 +206,8 @@ impl Attempt {
             Phase::Measuring {
                 gauge,
                 since,
-                second,
-            } => self.phase = self.measure(area, process, now, gauge, since, second),
+                earlier,
+            } => self.phase = self.measure(area, process, now, (gauge, since), earlier),
             Phase::Resting { until } => {
                 self.phase = Phase::Resting { until };
                 if now >= until {
@@ -427,11 +405,11 @@ impl Attempt {
         if elapsed(since, now) < QUIET && elapsed(applied, now) < SETTLED {
             return Phase::Settling { faults, since };
         }
-        self.window(process, now, false)
+        self.window(process, now, Earlier::default())
     }
 
     /// Begins a window of measurement, if the threads were measured before the move.
-    fn window(&mut self, process: ProcessId, now: u64, second: bool) -> Phase {
+    fn window(&mut self, process: ProcessId, now: u64, earlier: Earlier) -> Phase {
         let threads: Vec<ThreadId> = self.before.keys().copied().collect();
         if threads.is_empty() {
             self.unmeasured = Some("its threads could not be measured before");
@@ -441,7 +419,7 @@ impl Attempt {
             Some(gauge) => Phase::Measuring {
                 gauge,
                 since: now,
-                second,
+                earlier,
             },
             None => {
                 self.unmeasured = Some("its threads had ended, or could not be measured");
@@ -455,51 +433,58 @@ impl Attempt {
         area: &Area,
         process: ProcessId,
         now: u64,
-        mut gauge: Gauge,
-        since: u64,
-        second: bool,
+        (mut gauge, since): (Gauge, u64),
+        earlier: Earlier,
     ) -> Phase {
         gauge.read(&self.moved_bytes(area));
         if !gauge.is_enough() && elapsed(since, now) < PATIENCE {
             return Phase::Measuring {
                 gauge,
                 since,
-                second,
+                earlier,
             };
         }
-        self.judge(area, process, now, gauge.end(), second)
+        self.judge(area, process, now, gauge.end(), earlier)
     }
 
-    /// Decides by a window after the move whether the bytes stay.
+    /// Decides by a window after the move whether the bytes stay. One that shows no gain is followed
+    /// by another, which must show one; one that shows nothing is, too, some times.
     fn judge(
         &mut self,
         area: &Area,
         process: ProcessId,
         now: u64,
         after: Windows,
-        second: bool,
+        earlier: Earlier,
     ) -> Phase {
         let found = gains(&self.before, &after);
-        let Some(gain) = mean(&found) else {
-            self.unmeasured = Some("they changed no value by steady amounts");
-            return Phase::Settled;
-        };
+        let gain = mean(&found);
         let Some(stay) = self.stays.last_mut() else {
             return Phase::Settled;
         };
         let pays = pays(&found);
-        if pays || stay.gain().is_none_or(|known| gain > known) {
+        if pays || gain > stay.gain() {
             stay.gains = found;
         }
         if pays {
             return Phase::Settled;
         }
-        if second {
-            self.asked = 0;
-            area.wanted.store(ROLL_BACK, Release);
+        if earlier.loss {
+            return self.put_back(area);
+        }
+        let earlier = earlier.and(gain.is_some());
+        if gain.is_none() && earlier.windows >= MOST_EMPTY {
+            self.unmeasured = Some("they changed no value by steady amounts");
             return Phase::Settled;
         }
-        self.window(process, now, true)
+        self.window(process, now, earlier)
+    }
+
+    /// Asks for the bytes to go back, because the move does not pay.
+    fn put_back(&mut self, area: &Area) -> Phase {
+        self.asked = 0;
+        area.wanted.store(ROLL_BACK, Release);
+        Phase::Settled
     }
 
     /// Looks for contention, and measures the threads meanwhile.

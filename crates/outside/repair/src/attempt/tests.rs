@@ -2,6 +2,7 @@
 
 use super::*;
 use std::sync::atomic::AtomicU64;
+use sunder_plan::progress::Gain;
 use sunder_plan::remap::Group;
 
 fn attempt() -> Attempt {
@@ -220,19 +221,39 @@ fn a_move_that_does_not_help_is_put_back() {
     assert!(found.iter().all(|(_, gain)| gain.ratio == 1.0), "{found:?}");
     assert_eq!(mean(&found), Some(1.0));
     attempt.stays.push(Stay::default());
-    assert!(matches!(
-        attempt.judge(&area, own, 0, same.clone(), false),
-        Phase::Measuring { second: true, .. }
-    ));
-    assert_eq!(area.wanted.load(Relaxed), 0);
-    assert!(matches!(
-        attempt.judge(&area, own, 0, same, true),
-        Phase::Settled
-    ));
-    assert_eq!(area.wanted.load(Relaxed), ROLL_BACK);
+    // The second window may also show nothing, as if its threads hardly ran.
+    for second in [same.clone(), Windows::new()] {
+        area.wanted.store(NOTHING, Relaxed);
+        let none = Earlier::default();
+        let Phase::Measuring { earlier, .. } = attempt.judge(&area, own, 0, same.clone(), none)
+        else {
+            panic!("one window is not enough");
+        };
+        assert_eq!(area.wanted.load(Relaxed), NOTHING);
+        assert!(matches!(
+            attempt.judge(&area, own, 0, second, earlier),
+            Phase::Settled
+        ));
+        assert_eq!(area.wanted.load(Relaxed), ROLL_BACK);
+    }
     put_back(&area, SECOND, BY_TOOL);
     attempt.follow(&area, SECOND);
     assert_eq!(attempt.past()[0].ended, EndReason::NoGain);
+
+    // Without any window that shows something, nothing is known, and the bytes stay.
+    area.wanted.store(NOTHING, Relaxed);
+    let mut earlier = Earlier::default();
+    let mut windows = 0;
+    attempt.stays.push(Stay::default());
+    while let Phase::Measuring { earlier: these, .. } =
+        attempt.judge(&area, own, 0, Windows::new(), earlier)
+    {
+        earlier = these;
+        windows += 1;
+    }
+    assert_eq!(windows, MOST_EMPTY - 1);
+    assert_eq!(area.wanted.load(Relaxed), NOTHING);
+    assert!(attempt.unmeasured.is_some());
 }
 
 #[test]
