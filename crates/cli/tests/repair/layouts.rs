@@ -27,14 +27,16 @@ fn takes_apart(moved: &Moved, one: u64, other: u64) -> bool {
     of(one) != of(other)
 }
 
-#[test]
-fn what_other_bytes_are_used_of_is_moved_in_another_way() {
+/// Runs `phases.c` with these arguments until its first words are taken apart and then those of its
+/// second phase. `None` if its threads did not run side by side.
+fn moved_in_two_ways(arguments: &[&str]) -> Option<Vec<Moved>> {
     let _alone = targets::alone();
     let program = c_program("phases", &[]).expect("it compiles");
     let program = program.to_str().expect("our own path");
+    let words: Vec<&str> = [program].iter().chain(arguments).copied().collect();
     let mut missed = 0;
     for _ in 0..MOST_BUSY_RUNS {
-        let run = repaired("phases", &[], &[program]);
+        let run = repaired("phases", &[], &words);
         assert_eq!(String::from_utf8_lossy(&run.stdout), "wrong 0\n");
         assert_eq!(run.status, Some(0), "{}", run.stderr);
         println!("{}", run.stderr.trim());
@@ -45,7 +47,7 @@ fn what_other_bytes_are_used_of_is_moved_in_another_way() {
             assert!(takes_apart(last, 4, 5), "{moved:#?}");
             assert_ne!(groups(last), groups(&moved[0]));
             assert!(moved[0].rolled_back.is_some(), "{moved:#?}");
-            return;
+            return Some(moved.clone());
         }
         // Threads that ran one after the other do not contend; and beside other programs the first
         // grouping may look as if it helped.
@@ -53,4 +55,20 @@ fn what_other_bytes_are_used_of_is_moved_in_another_way() {
         assert!(missed < MOST_MISSED, "{:#?}", run.repair());
     }
     println!("SKIP: its threads did not run side by side");
+    None
+}
+
+#[test]
+fn what_other_bytes_are_used_of_is_moved_in_another_way() {
+    moved_in_two_ways(&[]);
+}
+
+/// Nothing but the contention itself tells that the second phase's words have stayed together.
+#[test]
+fn bytes_that_stayed_together_are_taken_apart_when_threads_contend_for_them() {
+    let Some(moved) = moved_in_two_ways(&["stays"]) else {
+        return;
+    };
+    let back = moved[0].rolled_back.as_ref().expect("it went back");
+    assert!(back.reason.contains("had stayed together"), "{moved:#?}");
 }

@@ -94,7 +94,7 @@ fn calls_of_a_librarys_own_find_what_has_moved() {
     let folder = tempfile::tempdir().expect("a folder");
     let (program, _) = with_library(&folder, &[], false);
     for seed in ["1", "2", "3"] {
-        let arguments = [text(&program), "300000".into()];
+        let arguments = [text(&program), "120000".into()];
         let run = same("own-calls", &["--chaos", seed], &arguments);
         assert_eq!(run.repair().hindrance, None);
         println!("moved {} times: {}", moves(run.repair()), why(&run));
@@ -117,7 +117,7 @@ fn calls_of_a_programs_own_find_what_has_moved() {
             .success()
     );
     for seed in ["1", "2", "3"] {
-        let arguments = [text(&program), "300000".into()];
+        let arguments = [text(&program), "120000".into()];
         let run = same("own-calls-program", &["--chaos", seed], &arguments);
         if !is_refused(&run) {
             assert_eq!(run.repair().hindrance, None);
@@ -134,7 +134,7 @@ fn a_library_with_calls_of_its_own_that_comes_late_ends_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let (program, library) = with_library(&folder, &[], true);
     for seed in ["1", "2"] {
-        let arguments = [text(&program), "300000".into(), text(&library)];
+        let arguments = [text(&program), "120000".into(), text(&library)];
         let run = same("own-calls-late", &["--chaos", seed], &arguments);
         println!("moved {} times", moves(run.repair()));
     }

@@ -7,6 +7,7 @@ mod stay;
 pub use self::stay::Stay;
 use self::stay::{mean, pays};
 use super::attach::inject::Applied;
+use super::choose::RETHINK;
 use super::layout::layout;
 use super::mark::Mark;
 use super::proposal::Proposal;
@@ -265,6 +266,19 @@ impl Attempt {
         }
     }
 
+    /// Asks for the bytes to go back because threads contend for some that have stayed together:
+    /// another layout may take them apart. Whether there was something to ask for.
+    pub fn rearrange(&mut self, area: &Area) -> bool {
+        let stays = area.state.load(Acquire) == ACTIVE && area.wanted.load(Acquire) != ROLL_BACK;
+        let stay = self.stays.last_mut().filter(|stay| stay.back.is_none());
+        let Some(stay) = stay.filter(|_| stays && !self.is_undone) else {
+            return false;
+        };
+        stay.leaves_together = true;
+        self.phase = self.put_back(area);
+        true
+    }
+
     /// Asks for the bytes to be moved again.
     pub fn again(&mut self, area: &Area) {
         self.asked = 0;
@@ -360,7 +374,10 @@ impl Attempt {
             let reason = area.reason.load(Relaxed);
             stay.back = Some((reason, area.rolled_back.load(Relaxed)));
             let spoilt = area.spoilt.load(Relaxed) != 0;
+            // First another layout is looked for.
+            let least = u64::from(stay.leaves_together) * RETHINK.as_nanos() as u64;
             let pause = plan::pause(&self.past()).filter(|_| !spoilt);
+            let pause = pause.map(|pause| pause.max(least));
             self.phase = pause.map_or(Phase::Over, |pause| Phase::Resting { until: now + pause });
         }
     }
@@ -377,6 +394,7 @@ impl Attempt {
             lasted_ns: at.saturating_sub(stay.applied),
             cost_ns: 2 * stay.took + stay.faults * FAULT.as_nanos() as u64,
             ended: match reason {
+                BY_TOOL if stay.leaves_together => EndReason::Hindered,
                 BY_TOOL => EndReason::NoGain,
                 BY_KERNEL | BY_MAPPING | BY_FORK => EndReason::Hindered,
                 _ => EndReason::Impossible,

@@ -46,6 +46,8 @@ pub struct Chooser {
     pub only: Option<Vec<Span>>,
     /// Layouts that were used in moves.
     tried: Vec<Layout>,
+    /// Since when samples alone speak for lines that would be worth a move.
+    sampled: HashMap<Address, Time>,
 }
 
 /// Pages whose bytes were put back, and for which another layout may be found.
@@ -103,13 +105,16 @@ const LONGEST: Duration = Duration::from_millis(150);
 /// As [`STEADY`], where another layout was tried before: what it missed may be used rarely.
 const STEADIER: Duration = Duration::from_millis(60);
 /// How long another layout is looked for after bytes were put back.
-const RETHINK: Duration = Duration::from_secs(1);
+pub const RETHINK: Duration = Duration::from_secs(1);
 /// Pause between two such looks; see [`RETHINK`].
 const RETHINK_EVERY: Duration = Duration::from_millis(40);
 /// Most layouts that are tried for the same bytes.
 const LAYOUTS: usize = 3;
 /// How long we wait for the threads to be measured.
 const MEASURED: Duration = Duration::from_millis(120);
+/// After this long, samples alone are believed. Where many threads take turns on few CPUs, two of them
+/// seldom run while their line is watched. A move that was a mistake is noticed by its lack of gain.
+const UNCONFIRMED: Duration = Duration::from_millis(400);
 /// Contention that was not seen again for this long is over.
 const OVER: Duration = Duration::from_millis(300);
 
@@ -136,9 +141,16 @@ impl Chooser {
                 && !rests(v.line.0)
         };
         let recognised = recognised(&mut self.known, process, verdicts.iter().filter(open));
+        let sampled = verdicts.iter().filter(open).filter(|v| {
+            v.confidence() >= Confidence::Sampled && runs.false_cost(v) >= WORTH_MOVING
+        });
+        let sampled = sampled.map(|v| (v.line, *self.sampled.get(&v.line).unwrap_or(&now)));
+        self.sampled = sampled.collect();
+        let long_sampled = |v: &Verdict| matches!(self.sampled.get(&v.line), Some(&t) if now.since(t) >= UNCONFIRMED);
         let settled = |v: &&Verdict| {
             v.confirmed
                 || unwatched && v.confidence() >= Confidence::Sampled
+                || long_sampled(v)
                 || recognised.contains_key(&v.line.0)
                 || runs.speak_for(v.line) && can_come_apart(v)
         };
@@ -252,12 +264,17 @@ impl Chooser {
         (!contended).then_some(Look::Nothing)
     }
 
+    /// Whether another layout may be tried for the bytes of these pages.
+    pub fn may_try_another(&self, page: u64, len: u64) -> bool {
+        let on = |&&(from, _): &&(u64, u64)| from.wrapping_sub(page) < len;
+        let of_these = |layout: &&Layout| layout.iter().any(|group| on(&group));
+        self.tried.iter().filter(of_these).count() < LAYOUTS
+    }
+
     /// The bytes of these pages were put back. Another layout may do better, if more is known by
     /// now.
     pub fn put_back(&mut self, page: u64, len: u64, now: Time) {
-        let on = |&&(from, _): &&(u64, u64)| from.wrapping_sub(page) < len;
-        let of_these = |layout: &&Layout| layout.iter().any(|group| on(&group));
-        if self.tried.iter().filter(of_these).count() >= LAYOUTS {
+        if !self.may_try_another(page, len) {
             return;
         }
         self.open(page, len);

@@ -114,6 +114,9 @@ fn shown(stay: &Stay, refusal: Option<&str>, seconds: &dyn Fn(u64) -> f64) -> Mo
     let rolled_back = stay.back.map(|(number, at)| RolledBack {
         reason: match (number, refusal, gain) {
             (BY_INSTRUCTION, Some(why), _) => why.to_owned(),
+            (BY_TOOL, ..) if stay.leaves_together => {
+                "threads came to contend for bytes that had stayed together".into()
+            }
             (BY_TOOL, _, Some(gain)) if gain >= WORTH_KEEPING => format!(
                 "it did not help: one of the threads got on {:.2} times as fast as before",
                 stay.least_gain().unwrap_or(gain)

@@ -178,6 +178,7 @@ impl LiveRemedy for Repairer {
                 self.entry.plan(self.process);
                 self.gauge.measure(self.process, bytes, self.dry_run);
             }
+            Look::Move(proposal) if self.rearranges(&proposal) => self.gauge = Before::Nothing,
             Look::Move(proposal) => {
                 live.note(Stage::Moving);
                 // An earlier refusal was about another pattern of sharing.

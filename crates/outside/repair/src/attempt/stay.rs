@@ -17,6 +17,8 @@ pub struct Stay {
     pub faults: u64,
     /// Gain of each thread; empty if none was measured.
     pub gains: Vec<(ThreadId, Gain)>,
+    /// It ends because threads contend for bytes that it has left together.
+    pub leaves_together: bool,
     /// Why the bytes were put back (a number of `sunder_wire::remap`), and when.
     pub back: Option<(u32, u64)>,
 }

@@ -91,6 +91,34 @@ fn bytes_that_the_kernel_needed_are_moved_again_while_contended() {
     assert_eq!(attempt.stays[1].back, None);
 }
 
+/// Other threads came to contend for bytes that no group holds. They go back, and are moved again only
+/// after there was time to look for another layout.
+#[test]
+fn bytes_that_left_others_together_wait_for_another_layout() {
+    let (mut attempt, area) = (attempt(), area());
+    assert!(!attempt.rearrange(&area), "nothing has moved");
+    moved(&area, SECOND);
+    step(&mut attempt, &area, SECOND, &[]);
+    assert!(attempt.rearrange(&area));
+    assert_eq!(area.wanted.load(Relaxed), ROLL_BACK);
+    assert!(!attempt.rearrange(&area), "they are on their way back");
+    put_back(&area, 2 * SECOND, BY_TOOL);
+    let early = 2 * SECOND + RETHINK.as_nanos() as u64 - 1;
+    assert!(matches!(
+        step(&mut attempt, &area, 2 * SECOND, &[]),
+        Next::Nothing
+    ));
+    assert!(attempt.has_gone_back(), "another layout is looked for");
+    assert!(matches!(
+        step(&mut attempt, &area, early, &[]),
+        Next::Nothing
+    ));
+    assert!(matches!(
+        step(&mut attempt, &area, 4 * SECOND, &[]),
+        Next::Mark
+    ));
+}
+
 #[test]
 fn bytes_without_contention_are_not_moved_again() {
     let (mut attempt, area) = (attempt(), area());

@@ -65,6 +65,32 @@ impl Repairer {
         }
     }
 
+    /// Whether the proposal is about bytes that have moved already, or stayed together as others
+    /// moved. These go back, and the next layout takes in all that is known by then.
+    pub fn rearranges(&mut self, proposal: &Proposal) -> bool {
+        let control = self.file.control();
+        let found = self.attempts.iter_mut().find_map(|attempt| {
+            let area = &control.areas[attempt.area?];
+            let at = area.at.load(Relaxed);
+            let is_there = proposal.page.wrapping_sub(at) < AREA_BYTES;
+            (is_there && area.state.load(Acquire) == ACTIVE).then_some((attempt, area))
+        });
+        let Some((attempt, area)) = found else {
+            return false;
+        };
+        let (page, len) = attempt.pages();
+        if self.chooser.may_try_another(page, len) {
+            return attempt.rearrange(area);
+        }
+        self.refused.push(Unrepaired {
+            object: attempt.proposal.object.clone(),
+            address: Some(Address(page)),
+            reason: "some of its bytes have stayed together, and other layouts were tried before"
+                .into(),
+        });
+        true
+    }
+
     fn push(
         &mut self,
         proposal: Proposal,
