@@ -3,7 +3,7 @@
 
 use crate::html::{advised, cells, changed, everything, hostile};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use sunder_findings::{Findings, examples};
 use sunder_fleet::examples as fleets;
 use sunder_report::{fleet_html, html};
@@ -14,10 +14,11 @@ struct Seen {
     console: Vec<String>,
 }
 
-fn browse(browser: &str, url: &str, options: &[&str]) -> Result<Seen, String> {
+/// A browser without a window, on `url`. Each run has a profile of its own, which is removed.
+fn start(browser: &str, url: &str, options: &[&str]) -> Result<Output, String> {
     let profile = tempfile::tempdir().map_err(|e| e.to_string())?;
-    let out = Command::new("timeout")
-        .arg("120")
+    Command::new("timeout")
+        .arg("300")
         .arg(browser)
         .args([
             "--headless",
@@ -29,14 +30,17 @@ fn browse(browser: &str, url: &str, options: &[&str]) -> Result<Seen, String> {
             "--disable-component-update",
             "--disable-sync",
             "--enable-logging=stderr",
-            "--window-size=1600,2200",
-            "--dump-dom",
         ])
         .args(options)
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(url)
         .output()
-        .map_err(|e| e.to_string())?;
+        .map_err(|e| e.to_string())
+}
+
+fn browse(browser: &str, url: &str, options: &[&str]) -> Result<Seen, String> {
+    let options = [&["--window-size=1600,2200", "--dump-dom"], options].concat();
+    let out = start(browser, url, &options)?;
     let log = String::from_utf8_lossy(&out.stderr);
     Ok(Seen {
         dom: String::from_utf8_lossy(&out.stdout).into_owned(),
@@ -48,8 +52,28 @@ fn browse(browser: &str, url: &str, options: &[&str]) -> Result<Seen, String> {
     })
 }
 
+/// A PNG file of what the browser shows; the options say how large its window is.
+pub fn screenshot(browser: &str, url: &str, options: &[&str]) -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a folder for a picture");
+    let file = folder.path().join("seen.png");
+    let to = format!("--screenshot={}", file.display());
+    let scale = [
+        "--force-device-scale-factor=1",
+        "--force-color-profile=srgb",
+    ];
+    let options = [&[to.as_str()], &scale[..], options].concat();
+    let out = start(browser, url, &options).expect("it ran a moment ago");
+    std::fs::read(&file)
+        .unwrap_or_else(|e| panic!("no picture: {e}: {}", String::from_utf8_lossy(&out.stderr)))
+}
+
+/// The option for dark pages.
+pub fn scheme(dark: bool) -> Option<&'static str> {
+    dark.then_some("--blink-settings=preferredColorScheme=0")
+}
+
 /// The command of a browser that runs here and whose console can be read.
-fn browser() -> Option<&'static str> {
+pub fn browser() -> Option<&'static str> {
     const PROBE: &str = "data:text/html,<p>probe</p><script>console.error('heard')</script>";
     let mut why = "no chromium in PATH".to_owned();
     for name in ["chromium", "chromium-browser", "google-chrome"] {
@@ -103,9 +127,7 @@ fn drive(browser: &str, pages: &[(&str, String)], extra: &str, dark: bool) -> (V
         "--allow-file-access-from-files",
         "--virtual-time-budget=100000",
     ];
-    if dark {
-        options.push("--blink-settings=preferredColorScheme=0");
-    }
+    options.extend(scheme(dark));
     let url = format!("file://{}", file.display());
     let seen = browse(browser, &url, &options).expect("it ran a moment ago");
     let result = seen.dom.split("<pre id=\"wrong\">").nth(1);

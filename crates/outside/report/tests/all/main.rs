@@ -7,6 +7,7 @@ mod gain;
 mod html;
 mod lsp;
 mod odd_values;
+mod pictures;
 mod sarif;
 mod text;
 mod what_if;
