@@ -7,6 +7,10 @@ pub struct Block {
     pub line: usize,
     /// What is done with it.
     pub kind: Kind,
+    /// It is run only where this command succeeds.
+    pub only_if: Option<String>,
+    /// Makes what a reader has at hand; it must succeed.
+    pub before: Option<String>,
     pub steps: Vec<Step>,
 }
 
@@ -34,7 +38,7 @@ pub struct Step {
 /// The blocks of a page that are commands, or files for them. Other blocks are only read.
 pub fn blocks(page: &str) -> Vec<Block> {
     let mut found = Vec::new();
-    let mut note = None;
+    let (mut note, mut only_if, mut before) = (None, None, None);
     let mut open: Option<(usize, String, Vec<&str>)> = None;
     for (line, number) in page.lines().zip(1..) {
         if let Some((start, info, mut text)) = open.take() {
@@ -49,15 +53,22 @@ pub fn blocks(page: &str) -> Vec<Block> {
                 found.push(Block {
                     line: start,
                     kind,
+                    only_if: only_if.take(),
+                    before: before.take(),
                     steps,
                 });
             }
         } else if let Some(info) = line.strip_prefix("```") {
             open = Some((number, info.trim().to_owned(), Vec::new()));
         } else if let Some(comment) = line.strip_prefix("<!-- ") {
-            note = comment.strip_suffix(" -->").map(str::to_owned);
+            let said = comment.strip_suffix(" -->").map(str::to_owned);
+            match said.as_deref().and_then(|said| said.split_once(": ")) {
+                Some(("if", command)) => only_if = Some(command.to_owned()),
+                Some(("before", command)) => before = Some(command.to_owned()),
+                _ => note = said,
+            }
         } else if !line.trim().is_empty() {
-            note = None;
+            (note, only_if, before) = (None, None, None);
         }
     }
     found
@@ -138,6 +149,8 @@ $ echo one \\
 one two
 $ true
 ```
+<!-- if: true -->
+<!-- before: mkdir made -->
 <!-- elsewhere: no cluster -->
 ```console
 $ kubectl get pods
@@ -151,6 +164,9 @@ int only_read;
     let file = Kind::File("a.c".into(), "int a;\n".into());
     let elsewhere = Kind::Elsewhere("no cluster".into());
     assert_eq!(kinds, [file, Kind::Exact, elsewhere]);
+    assert_eq!(all[1].only_if, None);
+    assert_eq!(all[2].only_if.as_deref(), Some("true"));
+    assert_eq!(all[2].before.as_deref(), Some("mkdir made"));
     let commands: Vec<_> = all[1].steps.iter().map(|s| s.command.as_str()).collect();
     assert_eq!(commands, ["echo one \\\n    two", "true"]);
     assert_eq!(all[1].steps[0].output, ["one two"]);

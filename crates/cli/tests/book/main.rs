@@ -1,6 +1,7 @@
-//! The documentation site does what it says: every command block of `docs/book` is run in the order of
-//! its page, in a folder of its own, and its output compared where it is the same in every run. The
-//! reference of the commands is what `--help` prints. `blocks.rs` says how a page marks its blocks.
+//! The documentation site does what it says: every command block of `docs/book`, and of the pages in
+//! `ALSO_RUN`, is run in the order of its page, in a folder of its own, and its output compared where it
+//! is the same in every run. The reference of the commands is what `--help` prints. `blocks.rs` says how a
+//! page marks its blocks.
 
 mod blocks;
 
@@ -12,17 +13,26 @@ fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
-/// The pages of the site that are no design notes, by name.
+/// Pages beside those of `docs/book` whose commands are run.
+const ALSO_RUN: [&str; 5] = [
+    "ci.md",
+    "cluster.md",
+    "containers.md",
+    "install.md",
+    "watch.md",
+];
+
+/// The pages of the site with commands, by their path within `docs`.
 fn pages() -> Vec<(String, String)> {
-    let folder = docs().join("book");
-    let mut all: Vec<_> = std::fs::read_dir(folder)
+    let mut all: Vec<_> = std::fs::read_dir(docs().join("book"))
         .expect("the folder of the pages")
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.extension().is_some_and(|e| e == "md"))
-        .map(|path| {
-            let name = path.file_name().expect("a name").to_string_lossy();
-            let text = std::fs::read_to_string(&path).expect("a readable page");
-            (name.into_owned(), text)
+        .map(|entry| entry.expect("an entry").file_name())
+        .map(|name| format!("book/{}", name.to_string_lossy()))
+        .filter(|name| name.ends_with(".md"))
+        .chain(ALSO_RUN.map(str::to_owned))
+        .map(|name| {
+            let text = std::fs::read_to_string(docs().join(&name)).expect("a readable page");
+            (name, text)
         })
         .collect();
     all.sort();
@@ -49,6 +59,9 @@ fn shell(command: &str, folder: &Path) -> Command {
 /// Runs a block; what does not hold.
 fn run(block: &Block, folder: &Path) -> Vec<String> {
     let mut wrong = Vec::new();
+    if let Some(before) = block.before.as_ref().filter(|b| !succeeds(b, folder)) {
+        wrong.push(format!("`{before}`, which comes before, failed"));
+    }
     for step in &block.steps {
         // Standard error and output in their order, as a terminal shows them.
         let both = format!("{{ {}\n}} 2>&1", step.command);
@@ -69,6 +82,13 @@ fn run(block: &Block, folder: &Path) -> Vec<String> {
         }
     }
     wrong
+}
+
+fn succeeds(command: &str, folder: &Path) -> bool {
+    let out = shell(command, folder)
+        .output()
+        .expect("bash can be started");
+    out.status.success()
 }
 
 /// Holds one page; returns what is wrong and how many blocks were not run.
@@ -100,7 +120,15 @@ fn hold(name: &str, text: &str, folder: &Path) -> (Vec<String>, usize) {
                 // What comes later uses what this would have made.
                 break;
             }
-            _ => run(&block, folder),
+            _ => {
+                let mut conditions = block.only_if.iter();
+                if let Some(command) = conditions.find(|c| !succeeds(c, folder)) {
+                    println!("SKIP: {name}:{}: `{command}` fails here", block.line);
+                    left += 1;
+                    continue;
+                }
+                run(&block, folder)
+            }
         };
         wrong.extend(
             found
@@ -119,6 +147,11 @@ fn every_command_of_the_site_runs() {
         // The pages call it so.
         let example = docs().join("schema/example.json");
         std::fs::copy(example, folder.path().join("example.json")).expect("the published example");
+        // Pages name files of the checkout.
+        for of_checkout in ["contrib", "workloads"] {
+            let from = docs().join("..").join(of_checkout);
+            std::os::unix::fs::symlink(from, folder.path().join(of_checkout)).expect("a link");
+        }
         all += blocks(&text).len();
         let (found, not_run) = hold(&name, &text, folder.path());
         wrong.extend(found);
@@ -127,6 +160,22 @@ fn every_command_of_the_site_runs() {
     println!("{left} of {all} blocks were not run");
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     assert!(all > 10, "only {all} blocks were found");
+}
+
+/// An indented block would be neither run nor counted.
+#[test]
+fn commands_stand_in_marked_blocks() {
+    for name in ALSO_RUN {
+        let text = std::fs::read_to_string(docs().join(name)).expect("a readable page");
+        let mut fenced = false;
+        for (line, number) in text.lines().zip(1..) {
+            fenced ^= line.starts_with("```");
+            assert!(
+                fenced || !line.starts_with("    "),
+                "{name}:{number}: {line}"
+            );
+        }
+    }
 }
 
 /// The commands that `--help` lists, in its order.
@@ -188,8 +237,7 @@ fn the_summary_lists_every_page_and_nothing_else() {
     for file in &listed {
         assert!(docs().join(file).exists(), "{file} is not there");
     }
-    for (name, _) in pages() {
-        let file = format!("book/{name}");
+    for (file, _) in pages() {
         assert!(listed.contains(&file.as_str()), "{file} is not listed");
     }
 }
