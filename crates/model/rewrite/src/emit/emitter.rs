@@ -127,6 +127,19 @@ impl<'a> Emitter<'a> {
         self.at + 8 * place as u64
     }
 
+    /// The address at which these constants lie one after the other.
+    pub(super) fn row(&mut self, values: &[u64]) -> u64 {
+        let known = self
+            .literals
+            .windows(values.len())
+            .position(|w| w == values);
+        let place = known.unwrap_or_else(|| {
+            self.literals.extend_from_slice(values);
+            self.literals.len() - values.len()
+        });
+        self.at + 8 * place as u64
+    }
+
     pub(super) fn target(&self, way: CopyKind, instance: u8, ip: u64) -> Target {
         match self.chosen.graph.find(instance, ip) {
             Some(n) if self.chosen.body.contains(&n) => Target::Node(way, n),
