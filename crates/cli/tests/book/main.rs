@@ -121,8 +121,8 @@ fn hold(name: &str, text: &str, folder: &Path) -> (Vec<String>, usize) {
                 break;
             }
             _ => {
-                let mut conditions = block.only_if.iter();
-                if let Some(command) = conditions.find(|c| !succeeds(c, folder)) {
+                let fails = |command: &&String| !succeeds(command, folder);
+                if let Some(command) = block.only_if.as_ref().filter(fails) {
                     println!("SKIP: {name}:{}: `{command}` fails here", block.line);
                     left += 1;
                     continue;

@@ -281,11 +281,16 @@ fn ranges(
     let rest = operand
         .address(seen.base, seen.index)
         .wrapping_sub(value.wrapping_mul(scale));
+    // A negative displacement leaves less than nothing.
+    let without_rest = |address: u64| match scale {
+        1 => Some(address.wrapping_sub(rest)),
+        _ => address.checked_sub(rest),
+    };
     let range = |other: &Rule| {
         let start = other.bytes.start.0;
         let last = start.checked_add(other.bytes.len.checked_sub(operand.width)?)?;
-        let low = start.checked_sub(rest)?.div_ceil(scale);
-        let high = last.checked_sub(rest)? / scale;
+        let low = without_rest(start)?.div_ceil(scale);
+        let high = without_rest(last)? / scale;
         (low <= high).then_some((low, high))
     };
     let alike = moved.rules.iter().filter(|other| other.delta == rule.delta);

@@ -1,6 +1,7 @@
 //! Encodes the copy: constants, then the instructions in an order that needs few jumps, then
 //! the code for guards and checks that fail.
 
+mod bits;
 mod calls;
 mod checks;
 mod emitter;

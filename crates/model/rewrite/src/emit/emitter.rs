@@ -119,12 +119,7 @@ impl<'a> Emitter<'a> {
 
     /// The address of a constant with this value.
     pub(super) fn literal(&mut self, value: u64) -> u64 {
-        let known = self.literals.iter().position(|&l| l == value);
-        let place = known.unwrap_or_else(|| {
-            self.literals.push(value);
-            self.literals.len() - 1
-        });
-        self.at + 8 * place as u64
+        self.row(&[value])
     }
 
     /// The address at which these constants lie one after the other.

@@ -21,6 +21,9 @@ pub const FIRST: u64 = 0x900;
 pub const APART: u64 = 0x80;
 pub const MORE_BYTES: u64 = 0x10;
 pub const MORE: u64 = 8;
+/// Added to the address of half of these groups, it makes a number whose lower half is negative for a
+/// signed comparison, and to that of the others, one whose lower half is positive.
+pub const BEYOND: u64 = (1 << 31) - ((PAGE + FIRST + MORE / 2 * APART) & 0xffff_ffff);
 /// A pointer on the page that moves, which the loops change in no other way.
 pub const ON_PAGE: u64 = 0x800;
 pub const END: u64 = BASE + 0x1c00;
@@ -132,6 +135,13 @@ fn step(kind: u32, offset: u32, scratch: u32) -> String {
         WANDERS => {
             format!("mov r14, rcx\n and r14, 7\n mov r13, [rbp+r14*8-208]\n add [r13+{}], {r}", word % 16)
         }
+        // The same pointers, moved by a number that the operand takes off again.
+        WANDERS_BEYOND => {
+            format!(
+                "mov r14, rcx\n and r14, 7\n mov r13, [rbp+r14*8-208]\n lea r13, [r13+{BEYOND}]\n add [r13-{}], {r}",
+                BEYOND - u64::from(word % 16)
+            )
+        }
         // In functions only: a return into the function itself, by the address on the stack and
         // by a pointer to it.
         RETURNS => {
@@ -155,10 +165,11 @@ fn step(kind: u32, offset: u32, scratch: u32) -> String {
 pub const KERNEL: u32 = 41;
 pub const CHANGES: u32 = 42;
 pub const WANDERS: u32 = 43;
-pub const RETURNS: u32 = 44;
-pub const RETURNS_BY_POINTER: u32 = 45;
-pub const STORES: u32 = 46;
-pub const OF_FUNCTIONS: u32 = 47;
+pub const WANDERS_BEYOND: u32 = 44;
+pub const RETURNS: u32 = 45;
+pub const RETURNS_BY_POINTER: u32 = 46;
+pub const STORES: u32 = 47;
+pub const OF_FUNCTIONS: u32 = 48;
 
 pub type Step = (u32, u32, u32);
 
