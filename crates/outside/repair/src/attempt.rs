@@ -267,16 +267,15 @@ impl Attempt {
     }
 
     /// Asks for the bytes to go back because threads contend for some that have stayed together:
-    /// another layout may take them apart. Whether there was something to ask for.
-    pub fn rearrange(&mut self, area: &Area) -> bool {
+    /// another layout may take them apart. Nothing is done if they are back, or on their way.
+    pub fn rearrange(&mut self, area: &Area) {
         let stays = area.state.load(Acquire) == ACTIVE && area.wanted.load(Acquire) != ROLL_BACK;
         let stay = self.stays.last_mut().filter(|stay| stay.back.is_none());
         let Some(stay) = stay.filter(|_| stays && !self.is_undone) else {
-            return false;
+            return;
         };
         stay.leaves_together = true;
         self.phase = self.put_back(area);
-        true
     }
 
     /// Asks for the bytes to be moved again.

@@ -9,6 +9,7 @@ use super::mark::Mark;
 use super::movable::can_be_moved;
 use super::pattern::{Apart, Objects, seen, take_apart};
 use super::proposal::{Layout, Proposal};
+use super::sampled::Sampled;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use sunder_access::{Address, LINE, PAGE, Span, Time};
@@ -46,8 +47,7 @@ pub struct Chooser {
     pub only: Option<Vec<Span>>,
     /// Layouts that were used in moves.
     tried: Vec<Layout>,
-    /// Since when samples alone speak for lines that would be worth a move.
-    sampled: HashMap<Address, Time>,
+    sampled: Sampled,
 }
 
 /// Pages whose bytes were put back, and for which another layout may be found.
@@ -112,9 +112,6 @@ const RETHINK_EVERY: Duration = Duration::from_millis(40);
 const LAYOUTS: usize = 3;
 /// How long we wait for the threads to be measured.
 const MEASURED: Duration = Duration::from_millis(120);
-/// After this long, samples alone are believed. Where many threads take turns on few CPUs, two of them
-/// seldom run while their line is watched. A move that was a mistake is noticed by its lack of gain.
-const UNCONFIRMED: Duration = Duration::from_millis(400);
 /// Contention that was not seen again for this long is over.
 const OVER: Duration = Duration::from_millis(300);
 
@@ -144,13 +141,11 @@ impl Chooser {
         let sampled = verdicts.iter().filter(open).filter(|v| {
             v.confidence() >= Confidence::Sampled && runs.false_cost(v) >= WORTH_MOVING
         });
-        let sampled = sampled.map(|v| (v.line, *self.sampled.get(&v.line).unwrap_or(&now)));
-        self.sampled = sampled.collect();
-        let long_sampled = |v: &Verdict| matches!(self.sampled.get(&v.line), Some(&t) if now.since(t) >= UNCONFIRMED);
+        self.sampled.look(sampled.map(|v| v.line), now);
         let settled = |v: &&Verdict| {
             v.confirmed
                 || unwatched && v.confidence() >= Confidence::Sampled
-                || long_sampled(v)
+                || self.sampled.is_believed(v.line, now)
                 || recognised.contains_key(&v.line.0)
                 || runs.speak_for(v.line) && can_come_apart(v)
         };

@@ -29,6 +29,7 @@ mod place;
 mod proposal;
 mod repairer;
 mod request;
+mod sampled;
 mod serve;
 mod soundness;
 mod tell;

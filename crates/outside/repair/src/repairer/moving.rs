@@ -72,15 +72,15 @@ impl Repairer {
         let found = self.attempts.iter_mut().find_map(|attempt| {
             let area = &control.areas[attempt.area?];
             let at = area.at.load(Relaxed);
-            let is_there = proposal.page.wrapping_sub(at) < AREA_BYTES;
-            (is_there && area.state.load(Acquire) == ACTIVE).then_some((attempt, area))
+            (proposal.page.wrapping_sub(at) < AREA_BYTES).then_some((attempt, area))
         });
         let Some((attempt, area)) = found else {
             return false;
         };
         let (page, len) = attempt.pages();
         if self.chooser.may_try_another(page, len) {
-            return attempt.rearrange(area);
+            attempt.rearrange(area);
+            return true;
         }
         self.refused.push(Unrepaired {
             object: attempt.proposal.object.clone(),
