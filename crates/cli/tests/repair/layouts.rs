@@ -43,14 +43,15 @@ fn moved_in_two_ways(arguments: &[&str]) -> Option<Vec<Moved>> {
         let moved = &run.repair().moved;
         // In the first phase the words of the second were not accessed.
         let first = moved.first().filter(|first| takes_apart(first, 0, 1));
-        if let Some(last) = first.and(moved.get(1..)).and_then(<[Moved]>::last) {
-            assert!(takes_apart(last, 4, 5), "{moved:#?}");
+        let last = first.and(moved.get(1..)).and_then(<[Moved]>::last);
+        if let Some(last) = last.filter(|last| takes_apart(last, 4, 5)) {
             assert_ne!(groups(last), groups(&moved[0]));
             assert!(moved[0].rolled_back.is_some(), "{moved:#?}");
             return Some(moved.clone());
         }
-        // Threads that ran one after the other do not contend; and beside other programs the first
-        // grouping may look as if it helped.
+        // Threads that ran one after the other do not contend; beside other programs the first
+        // grouping may look as if it helped, and a second one may come before both of the later
+        // words were seen.
         missed += u32::from(run.side_by_side());
         assert!(missed < MOST_MISSED, "{:#?}", run.repair());
     }
