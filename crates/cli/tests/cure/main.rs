@@ -141,6 +141,34 @@ fn every_workload_has_its_output() {
     );
 }
 
+/// A program may end before anything is decided. It is not said to have no false sharing if its
+/// result has some.
+#[test]
+fn what_was_seen_too_late_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let save = folder.path().join("plan.json");
+    let (program, whole) = longer(&workload("atomic_counters"), 1);
+    let mut any = false;
+    for part in [24, 12, 6, 4, 3, 2, 1] {
+        let mut arguments = whole.clone();
+        let size: u64 = arguments[1].parse().expect("a number");
+        arguments[1] = (size / part).to_string();
+        let (findings, said) = cured(&[], &save, &program, &arguments);
+        let found = findings.significant(findings.run.threshold_percent);
+        let found: Vec<&str> = found.map(|f| f.object.short_name()).collect();
+        println!("1/{part}: {found:?}: {}", said.trim());
+        assert_eq!(
+            found.is_empty(),
+            said.contains("nothing to cure: "),
+            "{found:?} {said}"
+        );
+        any |= !found.is_empty();
+    }
+    if !any {
+        println!("SKIP: its threads did not run side by side");
+    }
+}
+
 #[test]
 fn streams_and_status_are_the_programs() {
     let mut command = plain_sunder();

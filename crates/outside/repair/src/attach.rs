@@ -109,6 +109,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
             true
         })
     });
+    repairer.note_undecided(&mut look.live);
     let mut repair = repairer.finish(&mut |_| None);
     let left = repairer.leave();
     looked?;

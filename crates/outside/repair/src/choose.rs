@@ -259,6 +259,30 @@ impl Chooser {
         (!contended).then_some(Look::Nothing)
     }
 
+    /// The object whose false sharing seems to cost most, if it seems to be worth a move. For a
+    /// program that has ended before anything was decided about its lines.
+    pub fn undecided(&self, process: &mut Process) -> Option<Unrepaired> {
+        let verdicts = process.judge.verdicts();
+        let runs = PageRuns::of(verdicts.iter(), MOST_MOVED);
+        let worth = verdicts.iter().filter(|v| {
+            v.owner.is_none()
+                && is_among(self.only.as_deref(), v.line)
+                && v.confidence() >= Confidence::Sampled
+                && runs.false_cost(v) >= WORTH_MOVING
+        });
+        let dearest =
+            worth.max_by(|one, other| runs.false_cost(one).total_cmp(&runs.false_cost(other)))?;
+        Some(Unrepaired {
+            object: object_name(process, dearest),
+            address: Some(dearest.line),
+            reason: format!(
+                "it may be shared falsely (up to {:.0} % of its threads' time), but not enough was seen \
+                 of it before the end",
+                runs.false_cost(dearest).min(1.0) * 100.0
+            ),
+        })
+    }
+
     /// Whether another layout may be tried for the bytes of these pages.
     pub fn may_try_another(&self, page: u64, len: u64) -> bool {
         let on = |&&(from, _): &&(u64, u64)| from.wrapping_sub(page) < len;

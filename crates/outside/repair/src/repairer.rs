@@ -201,6 +201,10 @@ impl LiveRemedy for Repairer {
         }
     }
 
+    fn ended(&mut self, live: &mut Live) {
+        self.note_undecided(live);
+    }
+
     fn patience(&self) -> Option<Duration> {
         let measuring = matches!(self.gauge, Before::Measuring(..))
             || self.attempts.iter().any(Attempt::is_measuring);
@@ -250,6 +254,20 @@ impl Repairer {
             unloadable: None,
             began: false,
         })
+    }
+
+    /// At the end: what seems to be worth a move is told even if nothing came of it, so that nobody
+    /// takes the program for one without false sharing.
+    pub fn note_undecided(&mut self, live: &mut Live) {
+        let decided = self.hindrance.is_some()
+            || self.retired
+            || self.chaos.is_some()
+            || !self.attempts.is_empty()
+            || !self.refused.is_empty();
+        if !decided {
+            let process = live.session.process(self.process);
+            self.refused.extend(self.chooser.undecided(process));
+        }
     }
 
     /// Whether bytes of the program are at another place, or on the way there or back.
