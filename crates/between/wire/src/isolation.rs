@@ -227,8 +227,14 @@ pub struct Slot {
     pub upkeep: Upkeep,
 }
 
+/// [`PrivatePage::given_up`] of a page on which bytes beside the named ones have changed.
+pub const BESIDE: u32 = 1;
+/// [`PrivatePage::given_up`] of a page whose object is gone.
+pub const GONE: u32 = 2;
 /// [`PrivatePage::given_up`] of a page whose copies cost too much.
 pub const COSTLY: u32 = 3;
+/// [`PrivatePage::given_up`] of a page that must not be private after all.
+pub const LEFT_OUT: u32 = 4;
 
 /// A page of which each isolated thread has a private copy.
 #[derive(Debug)]
@@ -238,8 +244,8 @@ pub struct PrivatePage {
     pub address: AtomicU64,
     /// 1 if the program has mapped it with `MAP_SHARED`, so that it need not be made sharable.
     pub common: AtomicU32,
-    /// 0: the page is to be private. 1: bytes beside the named ones have changed, so it is
-    /// shared again. 2: its object is gone. Or [`COSTLY`].
+    /// 0: the page is to be private. Else why it is shared again: [`BESIDE`], [`GONE`], [`COSTLY`] or
+    /// [`LEFT_OUT`].
     pub given_up: AtomicU32,
     /// How often threads committed a copy of it.
     pub work: AtomicU64,

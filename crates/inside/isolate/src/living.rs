@@ -8,7 +8,7 @@ use crate::control;
 use crate::hold::Hold;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use sunder_access::PAGE_SIZE as PAGE;
-use sunder_wire::isolation::{Block, Control, PAGES};
+use sunder_wire::isolation::{Block, Control, GONE, PAGES};
 
 /// Records a block; `asked`: the program itself asks for it. Returns whether there was room.
 pub fn record(block: usize, bytes: usize, asked: bool) -> bool {
@@ -83,7 +83,7 @@ fn give_up(control: &Control, kept: &Block, address: u64) -> bool {
     for page in control.pages.iter().take(PAGES) {
         let at = page.address.load(SeqCst);
         if at < end && address < at + PAGE as u64 {
-            page.given_up.store(2, SeqCst);
+            page.given_up.store(GONE, SeqCst);
         }
     }
     kept.asked.store(0, SeqCst);
@@ -119,7 +119,7 @@ mod tests {
         forget_in(&control, 0x10_0040, 0x1fb0);
         assert_eq!(given_up(), [0, 0, 0], "between the two");
         forget_in(&control, 0x10_2000, 0x1000);
-        assert_eq!(given_up(), [0, 2, 2]);
+        assert_eq!(given_up(), [0, GONE, GONE]);
         let left = control.blocks.iter().map(|b| b.address.load(Relaxed));
         assert_eq!(left.filter(|at| *at != 0).collect::<Vec<_>>(), [0x10_0000]);
         assert_eq!(control.block_changes.load(Relaxed), 1);

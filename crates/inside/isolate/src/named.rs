@@ -9,7 +9,7 @@ use crate::tool::{Committed, Policy, Position, Tool};
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_transaction::Mask;
 use sunder_wire::commits::shared;
-use sunder_wire::isolation::{COSTLY, Control, PAGES, PrivatePage};
+use sunder_wire::isolation::{BESIDE, COSTLY, Control, PAGES, PrivatePage};
 
 /// The named pages. The number of a page is its index in [`Control::pages`].
 pub struct Named<'a> {
@@ -67,7 +67,10 @@ impl Tool for Named<'_> {
         if let Some(wanted) = self.pages.get(page.number) {
             wanted.work.fetch_add(1, Relaxed);
             if beside > 0 {
-                wanted.given_up.store(1, Relaxed);
+                // Of an object that is gone, that stays known.
+                let _ = wanted
+                    .given_up
+                    .compare_exchange(0, BESIDE, Relaxed, Relaxed);
             }
         }
     }
@@ -107,6 +110,7 @@ mod tests {
     use super::*;
     use crate::testing;
     use sunder_transaction::Moved;
+    use sunder_wire::isolation::GONE;
 
     fn named(control: &Control) -> Vec<Page> {
         let tool = Named::new(control);
@@ -182,7 +186,7 @@ mod tests {
         // The count is out of range: the file's contents are not trusted.
         control.page_count.store(u32::MAX, Relaxed);
         assert_eq!(Named::new(&control).named().count(), PAGES);
-        control.pages[0].given_up.store(2, Relaxed);
+        control.pages[0].given_up.store(GONE, Relaxed);
         assert!(!any(0x5000, 0x1000));
     }
 }

@@ -10,17 +10,17 @@ use super::lasting::{GONE, Lasting};
 use super::pages::{LARGEST, PageRequest, Pages};
 use super::report::Isolated;
 use super::target;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
-use sunder_access::{Address, LINE, Span, Time};
+use sunder_access::{Address, LINE, PAGE, Span, Time};
 use sunder_findings::{Finding, Line, Object, ObjectKind, ThreadUse, Word};
 use sunder_pipeline::Process;
 use sunder_pipeline::show_sharing;
 use sunder_pipeline::{Part, name_line, show_object};
 use sunder_plan::cannot_be_isolated_here;
-use sunder_sharing::{Confidence, PageRuns, Sharing, Verdict};
+use sunder_sharing::{Confidence, PageRuns, Sharing, Verdict, WordUse};
 
 /// Lines that together cost a smaller share of their threads' time are not worth stopping the program
 /// for.
@@ -228,13 +228,32 @@ impl Chooser {
             let object = show_object(process, &part.name, None);
             let span = part.name.span().ok_or("its size is not known")?;
             let lasting = Lasting::of(process, &object, (span, part.name.thread), verdict)?;
-            let span = lasting.object(span, verdict, verdicts);
-            may_be_isolated(&object, span, verdict, self.strict)?;
-            // The whole object counts, not only this line of it.
-            for other in verdicts.iter().filter(|v| counts(v, span)) {
-                may_be_isolated(&object, span, other, self.strict)?;
-            }
-            subjects.push((span, lasting));
+            let seen = if lasting.is_in_parts() {
+                let one_each = used_by_one_each(process, &object, verdict.line, self.strict);
+                let certain = verdicts.iter().filter(|v| is_certain(v));
+                certain.map(|v| v.line.0).chain(one_each).collect()
+            } else {
+                verdicts.iter().map(|v| v.line.0).collect()
+            };
+            // All of a part counts, not only this line of it.
+            let may_be = |span: Span| {
+                let mut others = verdicts.iter().filter(|v| counts(v, span));
+                others.try_for_each(|other| may_be_isolated(&object, span, other, self.strict))
+            };
+            let mut spans = lasting.parts(span, verdict.line.0, &seen).into_iter();
+            let first = spans.next().ok_or(GONE)?;
+            may_be_isolated(&object, first, verdict, self.strict)?;
+            may_be(first)?;
+            subjects.push((first, lasting.clone()));
+            let is_chosen = |span: &Span| {
+                let has = |s: &Subject| {
+                    let (start, end) = (s.request.start, s.request.start + s.request.size);
+                    start <= span.start.0 && span.end().0 <= end
+                };
+                self.subjects.iter().any(has)
+            };
+            let others = spans.filter(|span| !is_chosen(span) && may_be(*span).is_ok());
+            subjects.extend(others.map(|span| (span, lasting.clone())));
         }
         if subjects.is_empty() {
             return Err("it is not known what it is".into());
@@ -317,10 +336,38 @@ impl Chooser {
     }
 }
 
+/// The other lines on the page of `line` that threads were seen to use, as far as each of their words
+/// has one thread: of an object that lies there, not all lines are contended.
+fn used_by_one_each(
+    process: &Process,
+    object: &Object,
+    line: Address,
+    strict: bool,
+) -> impl Iterator<Item = u64> {
+    let page = Span::new(Address(line.0 & !(PAGE - 1)), PAGE);
+    let last = process.judge.span_of_time().map_or(Time(0), |time| time.1);
+    let mut lines: BTreeMap<u64, Vec<WordUse>> = BTreeMap::new();
+    for (at, word) in process.judge.used(page, last.before(RECENT)) {
+        let line = at.0 & !(LINE - 1);
+        let offset = (at.0 - line) as u32;
+        let words = lines.entry(line).or_default();
+        words.push(WordUse { offset, ..word });
+    }
+    lines.retain(|_, words| {
+        let finding = as_finding(object, Sharing::False, words);
+        cannot_be_isolated_here(&finding, strict).is_none()
+    });
+    lines.into_keys()
+}
+
+/// Whether a verdict is certain enough to be asked about its line.
+fn is_certain(verdict: &Verdict) -> bool {
+    (verdict.confirmed || verdict.confidence() >= Confidence::Sampled) && verdict.owner.is_none()
+}
+
 /// Whether a verdict is certain enough, and about bytes in `span`.
 fn counts(verdict: &Verdict, span: Span) -> bool {
-    let certain = verdict.confirmed || verdict.confidence() >= Confidence::Sampled;
-    certain && verdict.owner.is_none() && Span::new(verdict.line, LINE).overlaps(span)
+    is_certain(verdict) && Span::new(verdict.line, LINE).overlaps(span)
 }
 
 /// # Errors
@@ -341,15 +388,15 @@ fn may_be_isolated(
     if verdict.sharing == Sharing::True {
         return Err("threads use the same bytes".into());
     }
-    match cannot_be_isolated_here(&as_finding(object, verdict), strict) {
+    match cannot_be_isolated_here(&as_finding(object, verdict.sharing, &verdict.words), strict) {
         Some(why) => Err(why.into()),
         None => Ok(()),
     }
 }
 
-/// A verdict in the form that the rules of `sunder_plan` take.
-fn as_finding(object: &Object, verdict: &Verdict) -> Finding {
-    let words = verdict.words.iter().map(|word| Word {
+/// What was seen of a line in the form that the rules of `sunder_plan` take.
+fn as_finding(object: &Object, sharing: Sharing, words: &[WordUse]) -> Finding {
+    let words = words.iter().map(|word| Word {
         offset: word.offset,
         size: word.size,
         field: None,
@@ -367,7 +414,7 @@ fn as_finding(object: &Object, verdict: &Verdict) -> Finding {
             .collect(),
     });
     Finding {
-        sharing: show_sharing(verdict.sharing),
+        sharing: show_sharing(sharing),
         object: object.clone(),
         lines: vec![Line {
             words: words.collect(),

@@ -2,7 +2,7 @@
 //! isolated only as long as it is. Called by `choose`. Only reads.
 
 use std::collections::HashSet;
-use sunder_access::{Address, LINE, Mapping, Span, ThreadId, Time};
+use sunder_access::{Address, LINE, Mapping, PAGE, Span, ThreadId, Time};
 use sunder_findings::{Object, ObjectKind};
 use sunder_observe::proc::{self, AnonymousShared, Fields, Folder};
 use sunder_pipeline::Process;
@@ -12,6 +12,7 @@ use sunder_sharing::Verdict;
 pub const GONE: &str = "it is gone";
 
 /// The memory that an object lies in.
+#[derive(Clone)]
 pub enum Lasting {
     /// That of a module, which stays.
     Global,
@@ -49,20 +50,20 @@ impl Lasting {
         }
     }
 
-    /// The object, of which `span` is the name's. The kernel shows private mappings that lie side by side
-    /// as one, and frames move, so of such memory only the lines beside `verdict`'s that were seen in use
-    /// are the object.
-    pub fn object(&self, span: Span, verdict: &Verdict, verdicts: &[Verdict]) -> Span {
-        let in_part = match self {
-            Self::Mapped(mapping) => !mapping.shared,
-            Self::Frame(..) => true,
-            _ => false,
-        };
-        if !in_part {
-            return span;
+    /// The object, of which `span` is the name's, in parts; the first one has `line`. The kernel shows
+    /// private mappings that lie side by side as one, and frames move, so of such memory only `seen` lines
+    /// are the object: in a frame those that adjoin `line`, in a mapping those on its page.
+    pub fn parts(&self, span: Span, line: u64, seen: &HashSet<u64>) -> Vec<Span> {
+        match self {
+            Self::Mapped(mapping) if !mapping.shared => runs_on_page(line, seen, span),
+            Self::Frame(..) => vec![lines_around(line, seen, span)],
+            _ => vec![span],
         }
-        let seen = verdicts.iter().map(|v| v.line.0).collect();
-        lines_around(verdict.line.0, &seen, span)
+    }
+
+    /// Whether only a part of the memory is the object, see [`Self::parts`].
+    pub const fn is_in_parts(&self) -> bool {
+        matches!(self, Self::Mapped(mapping) if !mapping.shared)
     }
 
     /// Whether it was mapped with `MAP_SHARED`.
@@ -163,6 +164,20 @@ fn lines_around(line: u64, seen: &HashSet<u64>, within: Span) -> Span {
     Span::new(Address(start), end.saturating_sub(start))
 }
 
+/// The runs of `seen` lines on the page of `line`, as far as they lie `within` these bytes. Runs may go
+/// on on neighbouring pages. That with `line` comes first.
+fn runs_on_page(line: u64, seen: &HashSet<u64>, within: Span) -> Vec<Span> {
+    let mut all = vec![lines_around(line, seen, within)];
+    let page = line & !(PAGE - 1);
+    for other in (page..page + PAGE).step_by(LINE as usize) {
+        let is_new = !all.iter().any(|run| run.contains(Address(other)));
+        if seen.contains(&other) && within.contains(Address(other)) && is_new {
+            all.push(lines_around(other, seen, within));
+        }
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,6 +225,16 @@ mod tests {
         assert_eq!(run(4, &[4]), (4, 1));
         assert_eq!(run(4, &[2, 4, 5, 6, 8]), (4, 3));
         assert_eq!(run(5, &[3, 4, 5, 6, 8]), (3, 4));
+        let runs = |line: u64, lines: &[u64]| -> Vec<(u64, u64)> {
+            let runs = runs_on_page(0x10_0000 + line * LINE, &seen(lines), within);
+            let part = |run: &Span| ((run.start.0 - 0x10_0000) / LINE, run.len / LINE);
+            runs.iter().map(part).collect()
+        };
+        assert_eq!(
+            runs(5, &[2, 4, 5, 6, 8, 9, 64]),
+            [(4, 3), (2, 1), (8, 2)],
+            "not another page's"
+        );
         // The mapping ends.
         assert_eq!(run(63, &[62, 63, 64, 65]), (62, 2));
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use sunder_access::{Address, LINE, PAGE, Span};
 use sunder_findings::{PageState, PageWriter, PrivatePage};
 use sunder_wire::commits::{Record, kind};
-use sunder_wire::isolation::{COSTLY, Control, PAGES, SLOTS};
+use sunder_wire::isolation::{BESIDE, COSTLY, Control, PAGES, SLOTS};
 use sunder_wire::tracking::{SHARED, page};
 
 /// The most pages that are kept: all that can be private at a time. The program can write any
@@ -147,7 +147,7 @@ fn states(control: &Control) -> HashMap<Address, PageState> {
     let named = control.pages.iter().take(count).map(|page| {
         let state = match page.given_up.load(Relaxed) {
             0 => PageState::Private,
-            1 => PageState::OtherBytes,
+            BESIDE => PageState::OtherBytes,
             COSTLY => PageState::Costly,
             _ => PageState::Released,
         };
@@ -226,7 +226,7 @@ mod tests {
             page.address.store(address, Relaxed);
         }
         shared.page_count.store(2, Relaxed);
-        shared.pages[0].given_up.store(1, Relaxed);
+        shared.pages[0].given_up.store(BESIDE, Relaxed);
         let mut ledger = Ledger::default();
         // A commit of two lines is one commit.
         ledger.add(&change(5, 1, 0x7000, 0xff));

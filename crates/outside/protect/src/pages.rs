@@ -3,18 +3,20 @@
 //! `target` and `eager`.
 
 use super::shared::Shared;
+use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sunder_access::PAGE;
-use sunder_wire::isolation::{COSTLY, PAGES, PrivatePage, state};
+use sunder_wire::isolation::{BESIDE, COSTLY, GONE, LEFT_OUT, PAGES, PrivatePage, state};
 use sunder_wire::tracking::page;
 
 /// Largest object that is isolated, in bytes. Every page of it is compared at each commit, and not
 /// all of a larger one is contended.
 pub const LARGEST: u64 = 16 * PAGE;
 
-/// Value of `given_up` for a page whose object was freed.
-const GONE: u32 = 2;
+/// How many times a page becomes private again because more of its bytes are named than when others
+/// on it changed.
+const MOST_AGAIN: u32 = 8;
 
 /// Bytes that are to be isolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct PageRequest {
 #[derive(Debug, Default)]
 pub struct Pages {
     requested: Vec<PageRequest>,
+    /// How many times pages have become private again ([`MOST_AGAIN`]), by their addresses.
+    again: HashMap<u64, u32>,
     /// The library was told to isolate no thread.
     holds: bool,
 }
@@ -48,7 +52,7 @@ impl Pages {
         {
             return;
         }
-        if !self.requested.contains(&request) && !is_known(shared, &request) {
+        if !self.requested.contains(&request) && !self.is_known(shared, &request) {
             self.requested.push(request);
         }
     }
@@ -77,7 +81,7 @@ impl Pages {
     pub fn keep_only(shared: &Shared, mut keep: impl FnMut(u64) -> bool) {
         for page in known(shared).filter(|page| page.given_up.load(Relaxed) == 0) {
             if !keep(page.address.load(Relaxed)) {
-                page.given_up.store(1, SeqCst);
+                page.given_up.store(LEFT_OUT, SeqCst);
             }
         }
     }
@@ -156,7 +160,7 @@ impl Pages {
             }
         }
         for request in std::mem::take(&mut self.requested) {
-            write(shared, &request);
+            self.write(shared, &request);
         }
         if std::mem::take(&mut self.holds) {
             shared.held.fetch_sub(1, SeqCst);
@@ -188,62 +192,80 @@ fn pages_of(request: &PageRequest) -> impl Iterator<Item = (u64, u64, u64)> {
     })
 }
 
-/// Whether the table would not change: each page has the bytes, or was given up for good.
-fn is_known(shared: &Shared, request: &PageRequest) -> bool {
-    pages_of(request).all(|(page, first, last)| {
-        known(shared).any(|p| {
-            let has = |byte: u64| {
-                let word = p.bytes.get((byte / 64) as usize);
-                word.is_some_and(|bits| bits.load(Relaxed) >> (byte % 64) & 1 != 0)
-            };
-            p.address.load(Relaxed) == page
-                && match p.given_up.load(Relaxed) {
-                    0 => (first..=last).all(has),
-                    GONE => false,
-                    _ => true,
-                }
-        })
-    })
+/// Whether a page of the table has these bytes, from the first to the last one.
+fn has(page: &PrivatePage, [first, last]: [u64; 2]) -> bool {
+    let has = |byte: u64| {
+        let word = page.bytes.get((byte / 64) as usize);
+        word.is_some_and(|bits| bits.load(Relaxed) >> (byte % 64) & 1 != 0)
+    };
+    (first..=last).all(has)
 }
 
-/// Enters the pages of bytes into the table. The entry of a page whose object was freed is used
-/// again.
-fn write(shared: &Shared, request: &PageRequest) {
-    let mut written = Vec::new();
-    for (page, first, last) in pages_of(request) {
-        let count = shared.page_count.load(Relaxed) as usize;
-        let place = known(shared).position(|p| p.address.load(Relaxed) == page);
-        let gone = || known(shared).position(|p| p.given_up.load(Relaxed) == GONE);
-        let place = place.or_else(gone).unwrap_or(count);
-        let Some(wanted) = shared.pages.get(place).filter(|_| place < PAGES) else {
-            // The table is full. Pages that were entered are still checked below.
-            break;
-        };
-        if wanted.given_up.load(Relaxed) == GONE {
-            wanted.bytes.iter().for_each(|bits| bits.store(0, Relaxed));
-            wanted.address.store(page, Relaxed);
-            wanted.work.store(0, Relaxed);
-            wanted.given_up.store(0, SeqCst);
-        }
-        wanted.common.store(request.common.into(), Relaxed);
-        for byte in first..=last {
-            if let Some(bits) = wanted.bytes.get((byte / 64) as usize) {
-                bits.fetch_or(1 << (byte % 64), Relaxed);
-            }
-        }
-        if place == count {
-            wanted.address.store(page, Relaxed);
-            shared.page_count.store(count as u32 + 1, SeqCst);
-        }
-        written.push(wanted);
+impl Pages {
+    /// Whether the table would not change: each page has the bytes, or was given up for good.
+    fn is_known(&self, shared: &Shared, request: &PageRequest) -> bool {
+        pages_of(request).all(|(page, first, last)| {
+            let mut same = known(shared).filter(|p| p.address.load(Relaxed) == page);
+            same.any(|p| match p.given_up.load(Relaxed) {
+                0 => has(p, [first, last]),
+                GONE => false,
+                BESIDE => !self.may_again(p, [first, last]),
+                _ => true,
+            })
+        })
     }
-    // When a block is freed, the library takes it out of the table of blocks first and gives up its
-    // pages then. So a block that is still in that table will give up these pages; for a block that
-    // is not, they are given up here.
-    let block = request.block.and_then(|at| shared.blocks.get(at));
-    if block.is_some_and(|block| block.address.load(SeqCst) != request.start) {
-        for wanted in written {
-            wanted.given_up.store(GONE, SeqCst);
+
+    /// Whether a page on which other bytes changed than those that were named becomes private again
+    /// as these are named too: they may have been the ones.
+    fn may_again(&self, page: &PrivatePage, bytes: [u64; 2]) -> bool {
+        let times = self.again.get(&page.address.load(Relaxed)).copied();
+        times.unwrap_or(0) < MOST_AGAIN && !has(page, bytes)
+    }
+
+    /// Enters the pages of bytes into the table. The entry of a page whose object was freed is used
+    /// again.
+    fn write(&mut self, shared: &Shared, request: &PageRequest) {
+        let mut written = Vec::new();
+        for (page, first, last) in pages_of(request) {
+            let count = shared.page_count.load(Relaxed) as usize;
+            let place = known(shared).position(|p| p.address.load(Relaxed) == page);
+            let gone = || known(shared).position(|p| p.given_up.load(Relaxed) == GONE);
+            let place = place.or_else(gone).unwrap_or(count);
+            let Some(wanted) = shared.pages.get(place).filter(|_| place < PAGES) else {
+                // The table is full. Pages that were entered are still checked below.
+                break;
+            };
+            let given_up = wanted.given_up.load(Relaxed);
+            if given_up == GONE {
+                wanted.bytes.iter().for_each(|bits| bits.store(0, Relaxed));
+                wanted.address.store(page, Relaxed);
+                wanted.work.store(0, Relaxed);
+                wanted.given_up.store(0, SeqCst);
+            }
+            if given_up == BESIDE && self.may_again(wanted, [first, last]) {
+                *self.again.entry(page).or_default() += 1;
+                wanted.given_up.store(0, SeqCst);
+            }
+            wanted.common.store(request.common.into(), Relaxed);
+            for byte in first..=last {
+                if let Some(bits) = wanted.bytes.get((byte / 64) as usize) {
+                    bits.fetch_or(1 << (byte % 64), Relaxed);
+                }
+            }
+            if place == count {
+                wanted.address.store(page, Relaxed);
+                shared.page_count.store(count as u32 + 1, SeqCst);
+            }
+            written.push(wanted);
+        }
+        // When a block is freed, the library takes it out of the table of blocks first and gives up
+        // its pages then. So a block that is still in that table will give up these pages; for a
+        // block that is not, they are given up here.
+        let block = request.block.and_then(|at| shared.blocks.get(at));
+        if block.is_some_and(|block| block.address.load(SeqCst) != request.start) {
+            for wanted in written {
+                wanted.given_up.store(GONE, SeqCst);
+            }
         }
     }
 }
@@ -280,11 +302,34 @@ mod tests {
         assert!(pages.settle(&shared));
         assert_eq!(table(&shared), [(0x10_0000, 0, 16), (0x10_1000, 0, 24)]);
         // Bytes that are in the table change nothing, nor do bytes of a page that was given up.
-        shared.pages[1].given_up.store(1, Relaxed);
+        shared.pages[1].given_up.store(COSTLY, Relaxed);
         pages.request(&shared, request(0x10_0ff0, 16));
         pages.request(&shared, request(0x10_1200, 8));
         pages.request(&shared, request(0x20_0000, LARGEST + 1));
         assert!(pages.requested.is_empty());
+    }
+
+    /// Changes beside the named bytes give a page up. If bytes are named later that were not, they may
+    /// have been the ones; but not again and again.
+    #[test]
+    fn a_page_is_private_again_when_more_of_it_is_named() {
+        let shared = Shared::new().expect("memory files exist");
+        let mut pages = Pages::default();
+        let mut ask = |start: u64| {
+            pages.request(&shared, request(start, 64));
+            assert!(pages.settle(&shared));
+        };
+        ask(0x10_0000);
+        for times in 1..=MOST_AGAIN {
+            shared.pages[0].given_up.store(BESIDE, Relaxed);
+            ask(0x10_0000);
+            assert_eq!(table(&shared)[0].1, BESIDE, "nothing is new");
+            ask(0x10_0000 + 64 * u64::from(times));
+            assert_eq!(table(&shared), [(0x10_0000, 0, 64 * (times + 1))]);
+        }
+        shared.pages[0].given_up.store(BESIDE, Relaxed);
+        ask(0x10_0f00);
+        assert_eq!(table(&shared)[0].1, BESIDE);
     }
 
     #[test]
@@ -342,7 +387,7 @@ mod tests {
         assert_eq!(given, [0, GONE, GONE, 0]);
         Pages::keep_only(&shared, |page| page != 0x10_3000);
         let given: Vec<u32> = table(&shared).iter().map(|page| page.1).collect();
-        assert_eq!(given, [0, GONE, GONE, 1]);
+        assert_eq!(given, [0, GONE, GONE, LEFT_OUT]);
     }
 
     #[test]

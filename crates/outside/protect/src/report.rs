@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use sunder_access::{Address, Span};
 use sunder_findings::PrivatePage;
 use sunder_live::{LEFT_ALONE, counted};
-use sunder_wire::isolation::{COSTLY, Control, closed, why};
+use sunder_wire::isolation::{BESIDE, COSTLY, Control, LEFT_OUT, closed, why};
 use sunder_wire::tracking::page;
 
 /// An object that was isolated because it was seen falsely shared, or two objects that share a
@@ -129,7 +129,7 @@ impl Summary {
         let given_up = control
             .pages
             .iter()
-            .filter(|p| matches!(p.given_up.load(Relaxed), 1 | COSTLY));
+            .filter(|p| matches!(p.given_up.load(Relaxed), BESIDE | COSTLY | LEFT_OUT));
         Self {
             pages,
             handed_over: tracked(&[page::HANDED_OVER]),
