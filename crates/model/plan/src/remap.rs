@@ -2,9 +2,11 @@
 //! which bytes of contended lines go to lines of their own, and how often. Called by `repair`.
 //! Pure.
 
+mod elements;
 mod groups;
 mod widen;
 
+pub use elements::whole_elements;
 pub use groups::{Count, Group, Grouping, Unmoved, Use, apart_by, groups};
 pub use widen::{Extent, widen};
 

@@ -77,6 +77,14 @@ pub struct TypedPointer {
     phase: u64,
 }
 
+impl TypedPointer {
+    /// The distance of elements, and the offset of the first one from the object's start; `None` if
+    /// there is only one.
+    pub fn elements(&self) -> Option<(u64, u64)> {
+        (self.size > 0 && self.stride >= self.size).then_some((self.stride, self.phase))
+    }
+}
+
 /// Names the objects, words and instructions on the line of `verdict`.
 pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
     let mut parts: Vec<Part> = Vec::new();

@@ -10,7 +10,9 @@ use std::time::Duration;
 use sunder_access::{Address, LINE, PAGE, Span, Time};
 use sunder_pipeline::Process;
 use sunder_pipeline::name_line;
-use sunder_plan::remap::{Count, Extent, Group, Grouping, Unmoved, Use, groups, widen};
+use sunder_plan::remap::{
+    Count, Extent, Group, Grouping, Unmoved, Use, groups, whole_elements, widen,
+};
 use sunder_sharing::{Sharing, ThreadUse, Verdict, WordUse};
 use sunder_wire::remap::{GROUPS, MOST_MOVED};
 
@@ -23,8 +25,32 @@ const OFF_CPU_LIMIT: Duration = Duration::from_millis(30);
 /// The same for threads that contended for the line, whose use of it is more than chance.
 const GONE: Duration = Duration::from_millis(500);
 
-/// An object: its bytes, and the size of an element.
-type Object = (Span, Option<u64>);
+/// An object: its bytes, the size of an element, and the offset of the first one.
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    span: Span,
+    element: Option<u64>,
+    first: u64,
+}
+
+impl Object {
+    /// Its part on a page.
+    fn on_page(self, page: u64, element: u64) -> Option<Self> {
+        let start = self.span.start.0.max(page);
+        let end = self.span.end().0.min(page + PAGE);
+        let before = start - self.span.start.0;
+        let first = match self.first.checked_sub(before) {
+            Some(later) => later,
+            None => (element - (before - self.first) % element) % element,
+        };
+        let span = Span::new(Address(start), end.checked_sub(start)?);
+        (first < span.len).then_some(Self {
+            span,
+            first,
+            ..self
+        })
+    }
+}
 
 /// The objects on lines that were looked at before, since naming takes time.
 #[derive(Default)]
@@ -53,7 +79,7 @@ impl Objects {
             let here = self.0.entry(line.line.0);
             let here = here.or_insert_with(|| objects_on(process, line));
             for one in here.iter() {
-                if !all.iter().any(|known| known.0.overlaps(one.0)) {
+                if !all.iter().any(|known| known.span.overlaps(one.span)) {
                     all.push(*one);
                 }
             }
@@ -63,14 +89,33 @@ impl Objects {
 }
 
 fn objects_on(process: &mut Process, line: &Verdict) -> Vec<Object> {
-    let parts = name_line(process, line).parts;
-    let known = parts.iter().filter_map(|part| {
+    let named = name_line(process, line);
+    let seen = named.seen_through.iter().map(Option::as_ref);
+    let known = named.parts.iter().zip(seen).filter_map(|(part, seen)| {
         let span = part.name.span().filter(|span| span.len > 0)?;
-        (span.len <= MOST_MOVED).then_some((span, part.name.element_size))
+        // Memory without a type of its own may still be used as elements of one.
+        let (element, first) = match (part.name.element_size, seen.and_then(|s| s.elements())) {
+            (None, Some((element, first))) => (Some(element), first),
+            (known, _) => (known, 0),
+        };
+        let whole = Object {
+            span,
+            element,
+            first,
+        };
+        match element {
+            _ if span.len <= MOST_MOVED => Some(whole),
+            Some(element) if element > 0 => whole.on_page(line.line.0 & !(PAGE - 1), element),
+            _ => None,
+        }
     });
     let known: Vec<Object> = known.collect();
     match known[..] {
-        [] => vec![(Span::new(line.line, LINE), None)],
+        [] => vec![Object {
+            span: Span::new(line.line, LINE),
+            element: None,
+            first: 0,
+        }],
         _ => known,
     }
 }
@@ -112,8 +157,9 @@ pub fn take_apart(
     let there = beside.iter().filter(|(at, _)| at.0 >= page);
     all.extend(there.map(|(at, word)| used(word, at.0 - page)));
     let extents: Vec<Extent> = objects.iter().map(|o| extent(o, page)).collect();
-    let wide = widen(&found.groups, &all, &extents, len);
-    if have_room(&wide) {
+    let whole = whole_elements(&found.groups, &all, &extents, len);
+    let wide = widen(&whole, &all, &extents, len);
+    if wide.len() <= GROUPS && have_room(&wide) {
         found.groups = wide;
     }
     Ok(Apart {
@@ -145,18 +191,19 @@ fn latest(process: &Process, before: Duration) -> Time {
     last.before(before)
 }
 
-const fn extent(&(span, element): &Object, page: u64) -> Extent {
+const fn extent(object: &Object, page: u64) -> Extent {
+    let (span, first) = (object.span, object.first);
     Extent {
-        start: span.start.0.wrapping_sub(page) as i64,
-        size: span.len,
-        element,
+        start: (span.start.0 + first).wrapping_sub(page) as i64,
+        size: span.len.saturating_sub(first),
+        element: object.element,
     }
 }
 
 /// The accesses of running threads to these objects, on any line.
 fn beside(process: &Process, objects: &[Object]) -> Vec<(Address, WordUse)> {
     let since = latest(process, OFF_CPU_LIMIT);
-    let spans = objects.iter().map(|o| o.0);
+    let spans = objects.iter().map(|o| o.span);
     let mut all: Vec<_> = spans
         .flat_map(|span| process.judge.used(span, since))
         .collect();
@@ -173,7 +220,7 @@ fn around(
     (page, len): (u64, u64),
 ) -> (u64, u64) {
     let (mut from, mut to) = (page, page + len);
-    for (span, _) in objects {
+    for Object { span, .. } in objects {
         let inside = |g: &&Group| Span::new(Address(page + g.offset), g.size).overlaps(*span);
         for (at, word) in beside.iter().filter(|(at, _)| span.contains(*at)) {
             let users = used(word, 0).users();
@@ -231,5 +278,33 @@ const fn count(one: &ThreadUse) -> Count {
         reads: one.reads,
         writes: one.writes + one.updates,
         atomics: one.atomics,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_an_object_has_its_own_first_element() {
+        let whole = Object {
+            span: Span::new(Address(0x10_0010), 0x4_0000),
+            element: Some(24),
+            first: 8,
+        };
+        // Elements begin at 0x10_0018 and each 24 bytes after that.
+        let part = |page: u64| {
+            let part = whole.on_page(page, 24).expect("it is there");
+            (
+                part.span.start.0,
+                part.span.len,
+                part.span.start.0 + part.first,
+            )
+        };
+        assert_eq!(part(0x10_0000), (0x10_0010, 0xff0, 0x10_0018));
+        let (start, len, first) = part(0x10_3000);
+        assert_eq!((start, len), (0x10_3000, 0x1000));
+        assert!(first < 0x10_3000 + 24 && (first - 0x10_0018).is_multiple_of(24));
+        assert_eq!(part(0x14_0000).1, 0x10, "the end");
     }
 }

@@ -1,0 +1,297 @@
+//! Whole elements for groups: where an object is made of elements and each was seen to be one thread's,
+//! all bytes of an element are that thread's. Elements that were not seen yet get the owner that their
+//! place says, if the threads' elements follow each other in turn. Called after `groups.rs` and before
+//! `widen.rs`. Pure.
+
+use super::groups::{Group, Use};
+use super::widen::Extent;
+use std::collections::BTreeSet;
+
+/// The smallest elements that are looked at, in bytes: of smaller ones, several are mostly one thread's.
+const SMALLEST: u64 = 8;
+/// The most elements after which the threads' order is expected to begin anew.
+const MOST_IN_TURN: usize = 64;
+/// At most one of this many elements that were seen may be used by several threads.
+const FEW: usize = 8;
+/// How many rounds of the threads' order must have been seen, on average, to believe in it.
+const ROUNDS: usize = 3;
+
+/// The groups with whole elements in those of `objects` that are arrays of them, as far as they lie
+/// before `len`. `uses` is what was seen of them. Objects of which elements are used by several threads
+/// keep the groups that they have, but for a few of them where all others are the threads' in turn.
+pub fn whole_elements(groups: &[Group], uses: &[Use], objects: &[Extent], len: u64) -> Vec<Group> {
+    let mut all = groups.to_vec();
+    for object in objects {
+        let elements = Elements::of(object, len);
+        if let Some(elements) = elements
+            && let Some(owners) = elements.owners(&all, uses)
+        {
+            all.retain(|group| !elements.touches(group));
+            all.extend(elements.groups(&owners));
+            all.sort_by_key(|group| group.offset);
+        }
+    }
+    all
+}
+
+/// The threads that an element belongs to; `None` if that is not known.
+type Owner = Option<BTreeSet<u32>>;
+
+/// The elements of an object that lie on the pages as a whole.
+struct Elements {
+    from: u64,
+    to: u64,
+    size: u64,
+}
+
+impl Elements {
+    fn of(object: &Extent, len: u64) -> Option<Self> {
+        let size = object.element.filter(|size| *size >= SMALLEST)?;
+        let before = object.start.min(0).unsigned_abs();
+        let skipped = before.div_ceil(size) * size - before;
+        let from = u64::try_from(object.start)
+            .unwrap_or(0)
+            .checked_add(skipped)?;
+        let end = object.start.saturating_add_unsigned(object.size);
+        let end = u64::try_from(end).ok()?.min(len);
+        let to = from + end.checked_sub(from)? / size * size;
+        (to - from >= 2 * size).then_some(Self { from, to, size })
+    }
+
+    /// Who owns each element. `None` if it can't be said of the object.
+    fn owners(&self, groups: &[Group], uses: &[Use]) -> Option<Vec<Owner>> {
+        let count = ((self.to - self.from) / self.size) as usize;
+        let mut owners: Vec<Owner> = vec![None; count];
+        // A group that goes beyond the elements belongs to something else too.
+        let mut touching = groups.iter().filter(|group| self.touches(group));
+        if !touching.all(|group| self.from <= group.offset && group.end() <= self.to) {
+            return None;
+        }
+        let mut shared = BTreeSet::new();
+        for one in uses.iter().filter(|one| one.size > 0) {
+            let Some(first) = one.offset.checked_sub(self.from) else {
+                continue;
+            };
+            let (first, last) = (first / self.size, (one.end() - 1 - self.from) / self.size);
+            let Some(owner) = owners.get_mut(first as usize) else {
+                continue;
+            };
+            let users = one.users();
+            let others = owner.as_ref().is_some_and(|known| *known != users);
+            if first != last || users.len() != 1 || others {
+                shared.insert(first as usize);
+            }
+            *owner = Some(users);
+        }
+        let seen = owners.iter().flatten().count();
+        for &number in &shared {
+            owners[number] = None;
+        }
+        let round = in_turn(&owners);
+        // A thread that sets elements up, or looks at one, does not change whose they are.
+        let few = round.is_some() && shared.len() * FEW <= seen;
+        if !shared.is_empty() && !few {
+            return None;
+        }
+        if let Some(round) = round {
+            let turns = owners.iter_mut().zip(round.iter().cycle());
+            turns.for_each(|(owner, of_round)| {
+                if owner.is_none() {
+                    owner.clone_from(of_round);
+                }
+            });
+        }
+        (seen > 1).then_some(owners)
+    }
+
+    const fn touches(&self, group: &Group) -> bool {
+        self.from < group.end() && group.offset < self.to
+    }
+
+    /// A group for each run of elements with one owner.
+    fn groups(&self, owners: &[Owner]) -> Vec<Group> {
+        let mut all: Vec<Group> = Vec::new();
+        let places = (self.from..self.to).step_by(self.size as usize);
+        for (offset, owner) in places.zip(owners) {
+            let Some(threads) = owner else {
+                continue;
+            };
+            match all.last_mut() {
+                Some(last) if last.end() == offset && last.threads == *threads => {
+                    last.size += self.size;
+                }
+                _ => all.push(Group {
+                    offset,
+                    size: self.size,
+                    threads: threads.clone(),
+                }),
+            }
+        }
+        all
+    }
+}
+
+/// The owners of the elements of one round, if threads have elements in turn: in all rounds, as far as
+/// seen, the same threads have the same places.
+fn in_turn(owners: &[Owner]) -> Option<Vec<Owner>> {
+    let seen = owners.iter().flatten().count();
+    (2..=MOST_IN_TURN).find_map(|places| {
+        if seen < ROUNDS * places {
+            return None;
+        }
+        let mut round: Vec<Owner> = vec![None; places];
+        for (owner, of_round) in owners
+            .chunks(places)
+            .flat_map(|chunk| chunk.iter().zip(0..))
+        {
+            let place: &mut Owner = &mut round[of_round];
+            match (&place, owner) {
+                (_, None) => {}
+                (None, Some(_)) => place.clone_from(owner),
+                (Some(known), Some(new)) if known == new => {}
+                _ => return None,
+            }
+        }
+        round.iter().all(Option::is_some).then_some(round)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remap::groups::{Count, groups};
+
+    /// What was seen of elements of 24 bytes: the word at 8 of each, by this thread.
+    fn seen(owners: &[(u64, u32)]) -> Vec<Use> {
+        let one = |&(number, thread): &(u64, u32)| written(24 * number + 8, thread);
+        owners.iter().map(one).collect()
+    }
+
+    fn written(offset: u64, thread: u32) -> Use {
+        let mut one = Use {
+            offset,
+            size: 4,
+            ..Use::default()
+        };
+        let count = Count {
+            writes: 5,
+            ..Count::default()
+        };
+        one.add(thread, count);
+        one
+    }
+
+    fn object(elements: u64) -> Extent {
+        Extent {
+            start: 0,
+            size: 24 * elements,
+            element: Some(24),
+        }
+    }
+
+    /// The groups of `uses`, with whole elements.
+    fn whole(uses: &[Use], object: Extent) -> Vec<Group> {
+        let found = groups(uses, 256).expect("threads contend");
+        whole_elements(&found.groups, uses, &[object], 4096)
+    }
+
+    /// Element numbers and owners.
+    fn elements(groups: &[Group]) -> Vec<(u64, u32)> {
+        let of = |group: &Group| {
+            assert_eq!((group.offset % 24, group.size % 24), (0, 0), "{group:?}");
+            let thread = *group.threads.first().expect("a thread");
+            let numbers = group.offset / 24..group.end() / 24;
+            numbers
+                .map(move |number| (number, thread))
+                .collect::<Vec<_>>()
+        };
+        groups.iter().flat_map(of).collect()
+    }
+
+    #[test]
+    fn all_bytes_of_an_element_are_its_threads() {
+        let found = whole(&seen(&[(0, 1), (1, 2), (3, 2)]), object(4));
+        assert_eq!(elements(&found), [(0, 1), (1, 2), (3, 2)]);
+    }
+
+    #[test]
+    fn elements_that_were_not_seen_belong_to_whose_turn_it_is() {
+        // Of 12 elements of two threads in turn, 5, 6 and 8 were not seen.
+        let known: Vec<(u64, u32)> = (0..12).map(|n| (n, (n % 2) as u32)).collect();
+        let some = known
+            .iter()
+            .copied()
+            .filter(|(n, _)| ![5, 6, 8].contains(n));
+        let found = whole(&seen(&some.collect::<Vec<_>>()), object(12));
+        assert_eq!(elements(&found), known);
+        // Two elements each: the same, with another round.
+        let known: Vec<(u64, u32)> = (0..24).map(|n| (n, (n / 2 % 2) as u32)).collect();
+        let some = known.iter().copied().filter(|(n, _)| *n != 9);
+        let found = whole(&seen(&some.collect::<Vec<_>>()), object(24));
+        assert_eq!(elements(&found), known);
+    }
+
+    #[test]
+    fn without_an_order_or_with_too_little_of_it_nothing_is_guessed() {
+        let random = [
+            (0, 1),
+            (1, 1),
+            (2, 2),
+            (3, 1),
+            (5, 2),
+            (6, 2),
+            (7, 1),
+            (9, 2),
+            (10, 1),
+        ];
+        assert_eq!(elements(&whole(&seen(&random), object(12))), random);
+        let few = [(0, 1), (1, 2), (2, 1), (4, 1), (5, 2)];
+        assert_eq!(elements(&whole(&seen(&few), object(6))), few);
+    }
+
+    /// What was seen of an element that two threads use.
+    fn shared(number: u64) -> Use {
+        let mut one = written(24 * number + 8, 1);
+        let count = one.threads[&1];
+        one.add(2, count);
+        one
+    }
+
+    #[test]
+    fn a_thread_that_looks_at_one_element_does_not_own_it() {
+        let known: Vec<(u64, u32)> = (0..12).map(|n| (n, 1 + (n % 2) as u32)).collect();
+        let mut uses = seen(&known);
+        uses[4] = shared(4);
+        assert_eq!(elements(&whole(&uses, object(12))), known);
+        // Of two elements it is no chance any more.
+        uses[5] = shared(5);
+        let found = groups(&uses, 256).expect("threads contend");
+        assert_eq!(whole(&uses, object(12)), found.groups);
+    }
+
+    #[test]
+    fn an_object_with_an_element_of_several_threads_keeps_its_groups() {
+        let mut uses = seen(&[(0, 1), (1, 2), (2, 1)]);
+        uses.push(written(24 + 16, 1));
+        let found = groups(&uses, 256).expect("threads contend");
+        assert_eq!(whole(&uses, object(3)), found.groups);
+        let mut uses = seen(&[(0, 1), (1, 2), (2, 1), (3, 2)]);
+        let found = groups(&uses, 256).expect("threads contend");
+        uses[1] = shared(1);
+        let kept = whole_elements(&found.groups, &uses, &[object(4)], 4096);
+        assert_eq!(kept, found.groups);
+    }
+
+    #[test]
+    fn elements_that_begin_before_the_pages_are_left_out() {
+        let object = Extent {
+            start: -40,
+            size: 40 + 24 * 4,
+            element: Some(24),
+        };
+        // The first whole element begins at 8.
+        let found = whole(&seen(&[(0, 1), (1, 2), (2, 1)]), object);
+        let places: Vec<(u64, u64)> = found.iter().map(|g| (g.offset, g.size)).collect();
+        assert_eq!(places, [(8, 24), (32, 24), (56, 24)]);
+    }
+}
