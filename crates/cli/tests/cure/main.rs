@@ -11,15 +11,6 @@ use sunder_workloads::{Table, Variant, Workload, default_out_dir};
 use support::natively::natively;
 use support::{limited, plain_sunder, targets};
 
-/// A workload of either table.
-fn workload(name: &str) -> Workload {
-    let mut table = Table::load().expect("the table is well-formed");
-    let pairs = Table::load_pairs().expect("the table of pairs is well-formed");
-    table.workloads.extend(pairs.workloads);
-    let mut all = table.workloads.into_iter();
-    all.find(|w| w.name == name).expect("it is in a table")
-}
-
 /// The falsely sharing variant and its arguments, which make it run `times` as long as in the table.
 fn longer(workload: &Workload, times: u64) -> (String, Vec<String>) {
     let program = workload
@@ -65,7 +56,7 @@ fn isolated(findings: &Findings) -> Vec<&str> {
 fn atomic_data_are_moved() {
     let folder = tempfile::tempdir().expect("a folder");
     let save = folder.path().join("plan.json");
-    let (program, arguments) = longer(&workload("atomic_counters"), 4);
+    let (program, arguments) = longer(&targets::workload("atomic_counters"), 4);
     targets::side_by_side("atomic counters", || {
         let (findings, said) = cured(&[], &save, &program, &arguments);
         assert!(isolated(&findings).is_empty(), "{said}");
@@ -85,7 +76,7 @@ fn what_cannot_stay_moved_is_isolated_and_the_plan_remembers() {
     let folder = tempfile::tempdir().expect("a folder");
     let plan = folder.path().join("plan.json");
     let followed = folder.path().join("followed.json");
-    let (program, arguments) = longer(&workload("bytecode"), 4);
+    let (program, arguments) = longer(&targets::workload("bytecode"), 4);
     let mut is_planned = false;
     targets::side_by_side("an interpreter", || {
         let (findings, said) = cured(&[], &plan, &program, &arguments);
@@ -147,7 +138,7 @@ fn every_workload_has_its_output() {
 fn what_was_seen_too_late_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let save = folder.path().join("plan.json");
-    let (program, whole) = longer(&workload("atomic_counters"), 1);
+    let (program, whole) = longer(&targets::workload("atomic_counters"), 1);
     let mut any = false;
     for part in [24, 12, 6, 4, 3, 2, 1] {
         let mut arguments = whole.clone();

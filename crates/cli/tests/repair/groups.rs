@@ -102,3 +102,30 @@ fn true_sharing_is_left_alone() {
         assert!(run.repair().moved.is_empty(), "{name}: {}", run.stderr);
     }
 }
+
+/// The nodes of two threads' lists lie in turn in one mapping, and only some of them are seen in use
+/// before the move. All go to their threads as a whole, unless a node was seen used by both.
+#[test]
+fn elements_of_which_only_some_were_seen_go_to_their_threads_as_a_whole() {
+    const NODE: u64 = 24;
+    const TRIES: usize = 4;
+    let (words, native) = workload("timer_lists", 2, 2);
+    targets::side_by_side("nodes in turn", || {
+        let mut said = String::new();
+        for _ in 0..TRIES {
+            let run = repaired("timer_lists", &[], &strings(&words));
+            assert_eq!(run.stdout, native, "{}", run.stderr);
+            let is_whole = |moved: &Moved| {
+                let node = |group: &MovedGroup| {
+                    group.bytes == NODE && (group.from.0 - moved.address.0).is_multiple_of(NODE)
+                };
+                moved.groups.len() >= 64 && moved.groups.iter().take(64).all(node)
+            };
+            if run.repair().moved.iter().any(is_whole) {
+                return Ok(());
+            }
+            said = run.stderr;
+        }
+        Err(said)
+    });
+}

@@ -12,11 +12,13 @@ use sunder_workloads::{Table, Variant, Workload, default_out_dir};
 const MOST_RUNS: u32 = 20;
 const LONGEST: Duration = Duration::from_secs(15);
 
-/// A row of the table of workloads.
+/// A row of either table of workloads.
 pub fn workload(name: &str) -> Workload {
     let table = Table::load().expect("the table is well-formed");
-    let found = table.workloads.into_iter().find(|w| w.name == name);
-    found.expect("the table has this workload")
+    let pairs = Table::load_pairs().expect("the table of pairs is well-formed");
+    let mut all = table.workloads.into_iter().chain(pairs.workloads);
+    let found = all.find(|w| w.name == name);
+    found.expect("a table has this workload")
 }
 
 /// The workload's program.
