@@ -8,6 +8,7 @@ use super::movable::can_be_moved;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use sunder_access::{Address, LINE, PAGE, Span, Time};
+use sunder_objects::ObjectKind;
 use sunder_pipeline::Process;
 use sunder_pipeline::name_line;
 use sunder_plan::remap::{
@@ -31,6 +32,8 @@ struct Object {
     span: Span,
     element: Option<u64>,
     first: u64,
+    /// Whether it is a block of the heap.
+    is_block: bool,
 }
 
 impl Object {
@@ -51,6 +54,9 @@ impl Object {
         })
     }
 }
+
+/// As many blocks of one size at equal distances are a row.
+const BLOCKS: usize = 6;
 
 /// The objects on lines that were looked at before, since naming takes time.
 #[derive(Default)]
@@ -84,7 +90,59 @@ impl Objects {
                 }
             }
         }
-        all
+        let heap = process.heap();
+        in_rows(all, &|start, size| {
+            let block = heap.and_then(|heap| heap.segment.block_at(Address(start)));
+            block.is_some_and(|b| b.span == Span::new(Address(start), size) && b.freed.is_none())
+        })
+    }
+}
+
+/// The objects, of which blocks of the heap of one size at equal distances count as one: where blocks
+/// are allocated for all threads in turn, those that were not seen in use are like elements that were not.
+/// `is_block`: whether a block in use has this start and size.
+fn in_rows(objects: Vec<Object>, is_block: &dyn Fn(u64, u64) -> bool) -> Vec<Object> {
+    let mut sizes: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let blocks = objects.iter().filter(|object| object.is_block);
+    blocks.for_each(|block| {
+        let starts = sizes.entry(block.span.len).or_default();
+        starts.push(block.span.start.0);
+    });
+    let mut all = objects;
+    for (size, mut starts) in sizes {
+        starts.sort_unstable();
+        let apart = starts.windows(2).map(|pair| pair[1] - pair[0]);
+        let (step, row) = match (&starts[..], apart.reduce(gcd)) {
+            (&[mut first, .., mut last], Some(step)) if starts.len() >= BLOCKS && step >= size => {
+                while last - first < MOST_MOVED && is_block(last + step, size) {
+                    last += step;
+                }
+                while last - first < MOST_MOVED && first > step && is_block(first - step, size) {
+                    first -= step;
+                }
+                (step, Span::new(Address(first), last - first + step))
+            }
+            _ => continue,
+        };
+        let of_row = |one: &Object| one.is_block && one.span.len == size;
+        if row.len <= MOST_MOVED && !all.iter().any(|one| !of_row(one) && one.span.overlaps(row)) {
+            all.retain(|one| !of_row(one));
+            all.push(Object {
+                span: row,
+                element: Some(step),
+                first: 0,
+                is_block: false,
+            });
+        }
+    }
+    all
+}
+
+const fn gcd(one: u64, other: u64) -> u64 {
+    if other == 0 {
+        one
+    } else {
+        gcd(other, one % other)
     }
 }
 
@@ -102,6 +160,7 @@ fn objects_on(process: &mut Process, line: &Verdict) -> Vec<Object> {
             span,
             element,
             first,
+            is_block: part.name.kind == ObjectKind::Heap,
         };
         match element {
             _ if span.len <= MOST_MOVED => Some(whole),
@@ -115,6 +174,7 @@ fn objects_on(process: &mut Process, line: &Verdict) -> Vec<Object> {
             span: Span::new(line.line, LINE),
             element: None,
             first: 0,
+            is_block: false,
         }],
         _ => known,
     }
@@ -291,6 +351,7 @@ mod tests {
             span: Span::new(Address(0x10_0010), 0x4_0000),
             element: Some(24),
             first: 8,
+            is_block: false,
         };
         // Elements begin at 0x10_0018 and each 24 bytes after that.
         let part = |page: u64| {
@@ -306,5 +367,41 @@ mod tests {
         assert_eq!((start, len), (0x10_3000, 0x1000));
         assert!(first < 0x10_3000 + 24 && (first - 0x10_0018).is_multiple_of(24));
         assert_eq!(part(0x14_0000).1, 0x10, "the end");
+    }
+
+    fn block(start: u64, len: u64) -> Object {
+        Object {
+            span: Span::new(Address(start), len),
+            element: None,
+            first: 0,
+            is_block: true,
+        }
+    }
+
+    #[test]
+    fn blocks_in_turn_are_elements_of_one_row() {
+        // Of blocks of 20 bytes, each 32 after the other, some were seen.
+        let seen = [0, 1, 2, 4, 5, 7].map(|n| block(0x10_0010 + 32 * n, 20));
+        let rows = in_rows(seen.to_vec(), &|_, _| false);
+        let [row] = rows[..] else {
+            panic!("{rows:?}");
+        };
+        assert_eq!((row.span.start.0, row.span.len), (0x10_0010, 8 * 32));
+        assert_eq!((row.element, row.first), (Some(32), 0));
+        // Two more blocks lie behind them, and one before.
+        let there = |start: u64, size: u64| {
+            size == 20 && [0x0f_fff0, 0x10_0110, 0x10_0130].contains(&start)
+        };
+        let row = in_rows(seen.to_vec(), &there)[0];
+        assert_eq!((row.span.start.0, row.span.len), (0x0f_fff0, 11 * 32));
+        assert_eq!(
+            in_rows(seen[1..].to_vec(), &|_, _| false).len(),
+            5,
+            "too few"
+        );
+        // Another object lies between them.
+        let mut mixed = seen.to_vec();
+        mixed.push(block(0x10_0010 + 32 * 3, 24));
+        assert_eq!(in_rows(mixed, &|_, _| false).len(), 7);
     }
 }
