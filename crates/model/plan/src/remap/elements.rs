@@ -37,6 +37,16 @@ pub fn whole_elements(groups: &[Group], uses: &[Use], objects: &[Extent], len: u
 /// The threads that an element belongs to; `None` if that is not known.
 type Owner = Option<BTreeSet<u32>>;
 
+/// What was seen of the elements of an object.
+struct Seen {
+    /// The thread that uses an element of which something is written.
+    owners: Vec<Owner>,
+    /// The thread that was seen to read an element that nobody writes. It may be one of many.
+    readers: Vec<Owner>,
+    /// The numbers of elements that several threads use.
+    shared: BTreeSet<usize>,
+}
+
 /// The elements of an object that lie on the pages as a whole.
 struct Elements {
     from: u64,
@@ -60,34 +70,25 @@ impl Elements {
 
     /// Who owns each element. `None` if it can't be said of the object.
     fn owners(&self, groups: &[Group], uses: &[Use]) -> Option<Vec<Owner>> {
-        let count = ((self.to - self.from) / self.size) as usize;
-        let mut owners: Vec<Owner> = vec![None; count];
         // A group that goes beyond the elements belongs to something else too.
         let mut touching = groups.iter().filter(|group| self.touches(group));
         if !touching.all(|group| self.from <= group.offset && group.end() <= self.to) {
             return None;
         }
-        let mut shared = BTreeSet::new();
-        for one in uses.iter().filter(|one| one.size > 0) {
-            let Some(first) = one.offset.checked_sub(self.from) else {
-                continue;
-            };
-            let (first, last) = (first / self.size, (one.end() - 1 - self.from) / self.size);
-            let Some(owner) = owners.get_mut(first as usize) else {
-                continue;
-            };
-            let users = one.users();
-            let others = owner.as_ref().is_some_and(|known| *known != users);
-            if first != last || users.len() != 1 || others {
-                shared.insert(first as usize);
-            }
-            *owner = Some(users);
-        }
+        let Seen {
+            mut owners,
+            readers,
+            mut shared,
+        } = self.seen(uses);
         let seen = owners.iter().flatten().count();
-        for &number in &shared {
-            owners[number] = None;
-        }
         let round = in_turn(&owners);
+        if let Some(round) = &round {
+            let of_others = |(number, reader): &(usize, &Owner)| {
+                reader.is_some() && **reader != round[number % round.len()]
+            };
+            let readers = (0..).zip(&readers).filter(of_others);
+            shared.extend(readers.map(|(number, _)| number));
+        }
         // A thread that sets elements up, or looks at one, does not change whose they are.
         let few = round.is_some() && shared.len() * FEW <= seen;
         if !shared.is_empty() && !few {
@@ -102,6 +103,49 @@ impl Elements {
             });
         }
         (seen > 1).then_some(owners)
+    }
+
+    /// What was seen of each element.
+    fn seen(&self, uses: &[Use]) -> Seen {
+        let count = ((self.to - self.from) / self.size) as usize;
+        let mut users: Vec<Owner> = vec![None; count];
+        let mut shared = BTreeSet::new();
+        let mut written = BTreeSet::new();
+        for one in uses.iter().filter(|one| one.size > 0) {
+            let Some(first) = one.offset.checked_sub(self.from) else {
+                continue;
+            };
+            let (first, last) = (first / self.size, (one.end() - 1 - self.from) / self.size);
+            let number = first as usize;
+            let Some(known) = users.get_mut(number) else {
+                continue;
+            };
+            let new = one.users();
+            let others = known.as_ref().is_some_and(|known| *known != new);
+            if first != last || new.len() != 1 || others {
+                shared.insert(number);
+            }
+            if one.is_written() {
+                written.insert(number);
+            }
+            *known = Some(new);
+        }
+        let mut seen = Seen {
+            owners: vec![None; count],
+            readers: vec![None; count],
+            shared,
+        };
+        for (number, users) in users.into_iter().enumerate() {
+            if seen.shared.contains(&number) {
+                continue;
+            }
+            if written.contains(&number) {
+                seen.owners[number] = users;
+            } else {
+                seen.readers[number] = users;
+            }
+        }
+        seen
     }
 
     const fn touches(&self, group: &Group) -> bool {
@@ -265,6 +309,34 @@ mod tests {
         assert_eq!(elements(&whole(&uses, object(12))), known);
         // Of two elements it is no chance any more.
         uses[5] = shared(5);
+        let found = groups(&uses, 256).expect("threads contend");
+        assert_eq!(whole(&uses, object(12)), found.groups);
+    }
+
+    /// Elements that nobody writes are anybody's.
+    #[test]
+    fn elements_that_are_only_read_belong_to_nobody() {
+        let read = |number: u64, thread: u32| {
+            let mut one = Use {
+                offset: 24 * number + 8,
+                size: 4,
+                ..Use::default()
+            };
+            let count = Count {
+                reads: 5,
+                ..Count::default()
+            };
+            one.add(thread, count);
+            one
+        };
+        let mut uses = seen(&[(0, 1), (1, 2), (2, 1), (3, 2)]);
+        uses.extend([read(4, 1), read(5, 1), read(6, 2), read(7, 1)]);
+        let found = elements(&whole(&uses, object(8)));
+        assert_eq!(found, [(0, 1), (1, 2), (2, 1), (3, 2)]);
+        // Threads that read what others write in turn are no owners either.
+        let known: Vec<(u64, u32)> = (0..8).map(|n| (n, 1 + (n % 2) as u32)).collect();
+        let mut uses = seen(&known);
+        uses.extend([read(8, 2), read(9, 1), read(10, 1)]);
         let found = groups(&uses, 256).expect("threads contend");
         assert_eq!(whole(&uses, object(12)), found.groups);
     }
