@@ -75,6 +75,8 @@ pub struct Repairer {
     /// The program's mappings when bytes were last moved.
     pub mappings: Mappings,
     pub(crate) refused: Vec<Unrepaired>,
+    /// What seemed to be worth a move at the end of a program in which nothing was decided.
+    undecided: Option<Unrepaired>,
     /// Address ranges of ours in the program, mapped or about to be.
     taken: Vec<(u64, u64)>,
     pub(crate) hindrance: Option<String>,
@@ -123,7 +125,8 @@ impl LiveRemedy for Repairer {
             Detail::Lines => {
                 let moved = self.attempts.iter().map(|a| a.pages());
                 let moved = moved.map(|(page, len)| Span::new(Address(page), len));
-                let left = self.refused.iter().filter_map(tell::line_of);
+                let left = self.refused.iter().chain(&self.undecided);
+                let left = left.filter_map(tell::line_of);
                 Wanted::Of(moved.chain(left).collect())
             }
         }
@@ -249,6 +252,7 @@ impl Repairer {
             gauge: Before::Nothing,
             mappings: Mappings::new(),
             refused: Vec::new(),
+            undecided: None,
             taken: Vec::new(),
             hindrance: None,
             unloadable: None,
@@ -266,7 +270,7 @@ impl Repairer {
             || !self.refused.is_empty();
         if !decided {
             let process = live.session.process(self.process);
-            self.refused.extend(self.chooser.undecided(process));
+            self.undecided = self.chooser.undecided(process);
         }
     }
 
@@ -432,6 +436,9 @@ impl Repairer {
             moved: Vec::new(),
             refused: std::mem::take(&mut self.refused),
         };
+        if repair.hindrance.is_none() {
+            repair.refused.extend(self.undecided.take());
+        }
         let now = monotonic_now().0;
         let areas = &self.file.control().areas;
         for attempt in &mut self.attempts {
