@@ -26,6 +26,9 @@ const SHRUNK: u32 = 4;
 /// and few a lot, where letters have other edges.
 const MAY_DIFFER: [(u8, usize); 2] = [(8, 40), (40, 4)];
 
+/// How many times a page is drawn that does not look as it should.
+const TIMES: usize = 3;
+
 /// The largest picture that may be kept, in bytes.
 const LARGEST: usize = 60_000;
 
@@ -199,39 +202,55 @@ fn pages_look_as_in_the_kept_pictures() {
     let mut wrong = Vec::new();
     for (name, page) in pages() {
         for dark in [false, true] {
-            for (width, picture) in WIDTHS.iter().zip(drawn(browser, &page, dark, &[])) {
-                let scheme = if dark { "dark" } else { "light" };
-                let kept = folder().join(format!("{name}-{width}-{scheme}.png"));
-                let file = picture.file();
-                assert!(
-                    file.len() < LARGEST,
-                    "{}: {} bytes",
-                    kept.display(),
-                    file.len()
-                );
-                if publish {
-                    fs::create_dir_all(folder()).expect("a folder");
-                    fs::write(&kept, &file).expect("the picture can be kept");
-                    continue;
+            let draw = || drawn(browser, &page, dark, &[]);
+            if publish {
+                fs::create_dir_all(folder()).expect("a folder");
+                for (width, picture) in WIDTHS.iter().zip(draw()) {
+                    fs::write(kept(name, *width, dark), picture.file()).expect("it can be kept");
                 }
-                let known = fs::read(&kept).unwrap_or_else(|e| {
-                    panic!("{}: {e}; SUNDER_PUBLISH=1 makes it", kept.display())
-                });
-                let different = Picture::read(&known).different(&picture);
-                if !alike(different) {
-                    let seen = Path::new(env!("CARGO_TARGET_TMPDIR"))
-                        .join(kept.file_name().expect("a name"));
-                    fs::write(&seen, &file).expect("the picture can be written");
-                    wrong.push(format!(
-                        "{different:?} of 1,000 pixels differ between {} and {}",
-                        kept.display(),
-                        seen.display()
-                    ));
+                continue;
+            }
+            // Beside other programs, the browser once broke a line elsewhere.
+            let mut seen = differences(name, dark, &draw());
+            for _ in 1..TIMES {
+                if !seen.is_empty() {
+                    seen = differences(name, dark, &draw());
                 }
             }
+            wrong.extend(seen);
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Where the kept picture of a page is.
+fn kept(name: &str, width: u32, dark: bool) -> PathBuf {
+    let scheme = if dark { "dark" } else { "light" };
+    folder().join(format!("{name}-{width}-{scheme}.png"))
+}
+
+/// What differs between pictures of a page at each width and those that are kept.
+fn differences(name: &str, dark: bool, pictures: &[Picture]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (width, picture) in WIDTHS.iter().zip(pictures) {
+        let kept = kept(name, *width, dark);
+        let file = picture.file();
+        let (size, place) = (file.len(), kept.display());
+        assert!(size < LARGEST, "{place}: {size} bytes");
+        let known = fs::read(&kept);
+        let known = known.unwrap_or_else(|e| panic!("{place}: {e}; SUNDER_PUBLISH=1 makes it"));
+        let different = Picture::read(&known).different(picture);
+        if !alike(different) {
+            let seen = Path::new(env!("CARGO_TARGET_TMPDIR"));
+            let seen = seen.join(kept.file_name().expect("a name"));
+            fs::write(&seen, &file).expect("the picture can be written");
+            wrong.push(format!(
+                "{different:?} of 1,000 pixels differ between {place} and {}",
+                seen.display()
+            ));
+        }
+    }
+    wrong
 }
 
 #[test]
