@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use sunder_findings::Findings;
 use sunder_workloads::{Table, Variant, Workload, default_out_dir};
 use support::natively::natively;
-use support::{limited, plain_sunder, targets};
+use support::{limited, plain_sunder, skips, targets};
 
 /// The falsely sharing variant and its arguments, which make it run `times` as long as in the table.
 fn longer(workload: &Workload, times: u64) -> (String, Vec<String>) {
@@ -133,29 +133,31 @@ fn every_workload_has_its_output() {
 }
 
 /// A program may end before anything is decided. It is not said to have no false sharing if its
-/// result has some.
+/// result has much of it.
 #[test]
 fn what_was_seen_too_late_is_told() {
+    /// Percent of its threads' time.
+    const MUCH: f64 = 10.0;
     let folder = tempfile::tempdir().expect("a folder");
     let save = folder.path().join("plan.json");
     let (program, whole) = longer(&targets::workload("atomic_counters"), 1);
     let mut any = false;
+    skips::begun();
     for part in [24, 12, 6, 4, 3, 2, 1] {
         let mut arguments = whole.clone();
         let size: u64 = arguments[1].parse().expect("a number");
         arguments[1] = (size / part).to_string();
         let (findings, said) = cured(&[], &save, &program, &arguments);
-        let found = findings.significant(findings.run.threshold_percent);
-        let found: Vec<&str> = found.map(|f| f.object.short_name()).collect();
-        println!("1/{part}: {found:?}: {}", said.trim());
-        assert_eq!(
-            found.is_empty(),
-            said.contains("nothing to cure: "),
-            "{found:?} {said}"
-        );
-        any |= !found.is_empty();
+        println!("1/{part}: {}", said.trim());
+        let nothing = said.contains("nothing to cure: ");
+        // What costs hardly anything is not worth a move.
+        let much = findings.significant(MUCH).next().is_some();
+        assert!(!(much && nothing), "{said}");
+        assert!(nothing || !findings.findings.is_empty(), "{said}");
+        any |= much;
     }
     if !any {
+        skips::too_busy();
         println!("SKIP: its threads did not run side by side");
     }
 }

@@ -70,11 +70,12 @@ fn observed(folder: &Path) -> Result<(Findings, Vec<u8>), String> {
     let result = open(&json)?;
     match result.run.at_once_percent {
         Some(at_once) if at_once >= 50.0 => Ok((result, out.stdout)),
-        other => {
+        Some(at_once) => {
             // However much CPU time they took, they did not run side by side.
             took(0.0, result.run.seconds);
-            Err(format!("the threads ran at once for {other:?} %"))
+            Err(format!("the threads ran at once for {at_once} %"))
         }
+        None => Err("it is not known whether the threads ran at once".into()),
     }
 }
 

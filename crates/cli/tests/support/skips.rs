@@ -1,6 +1,6 @@
 //! Counts, for one test binary's run, the checks that were skipped because the machine was too busy.
 //! The harness has no hook for the end of a run, so a handler at the process's exit prints the
-//! count, and fails the run if need be. Only `side_by_side` calls it. Checks that can never run
+//! count, and fails the run if need be. Checks that can never run
 //! here (no perf, one CPU) are not counted, for no repetition would help.
 
 use std::io::Write as _;

@@ -67,7 +67,7 @@ impl Tool for Named<'_> {
         if let Some(wanted) = self.pages.get(page.number) {
             wanted.work.fetch_add(1, Relaxed);
             if beside > 0 {
-                // Of an object that is gone, that stays known.
+                // A page whose object is gone keeps that reason.
                 let _ = wanted
                     .given_up
                     .compare_exchange(0, BESIDE, Relaxed, Relaxed);

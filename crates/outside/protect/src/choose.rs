@@ -134,13 +134,12 @@ impl Chooser {
                 Ok(spans) => {
                     let new = Isolated {
                         name,
-                        address: spans.first().map_or(0, |s| s.start.0),
-                        bytes: spans.iter().map(|s| s.len).sum(),
+                        spans,
                         at_seconds: seconds,
                         cost_percent: runs.cost(verdict).min(1.0) * 100.0,
                         interleaved_writes: None,
                     };
-                    self.note(new, &spans, keeper.log.as_mut());
+                    self.note(new, keeper.log.as_mut());
                 }
                 Err(why) => self.refuse(verdict, now, format!("`{name}`: {why}")),
             }
@@ -149,32 +148,33 @@ impl Chooser {
 
     /// Notes what is isolated, unless it was before: a frame's object is chosen again when its thread
     /// waits again, and its writes go on counting.
-    fn note(&mut self, new: Isolated, spans: &[Span], log: Option<&mut CommitLog>) {
+    fn note(&mut self, new: Isolated, log: Option<&mut CommitLog>) {
         let same = |old: &Isolated| {
             let counts = old.interleaved_writes.is_none();
-            counts && (&old.name, old.address) == (&new.name, new.address)
+            counts && (&old.name, old.address()) == (&new.name, new.address())
         };
         if self.isolated.iter().any(same) {
             return;
         }
         if let Some(log) = log {
-            self.begin_to_count(log, spans, &new.name);
+            self.begin_to_count(log, &new);
         }
         self.isolated.push(new);
     }
 
-    /// Writes to these bytes count for a new object from here on. Objects that were there before
+    /// Writes to the bytes of a new object count for it from here on. Objects that were there before
     /// keep what was counted.
-    fn begin_to_count(&mut self, log: &mut CommitLog, spans: &[Span], name: &str) {
+    fn begin_to_count(&mut self, log: &mut CommitLog, new: &Isolated) {
         log.take();
         for old in &mut self.isolated {
-            if old.interleaved_writes.is_none() && spans.iter().any(|s| s.overlaps(old.span())) {
+            let on_new = |span: &Span| new.spans.iter().any(|s| s.overlaps(*span));
+            if old.interleaved_writes.is_none() && old.spans.iter().any(on_new) {
                 old.interleaved_writes = Some(old.turns(&log.ledger));
-                log.ledger.clean(old.span());
+                log.ledger.clean(&old.spans);
             }
         }
-        for span in spans {
-            log.object(*span, name);
+        for span in &new.spans {
+            log.object(*span, &new.name);
         }
     }
 
@@ -228,7 +228,7 @@ impl Chooser {
             let object = show_object(process, &part.name, None);
             let span = part.name.span().ok_or("its size is not known")?;
             let lasting = Lasting::of(process, &object, (span, part.name.thread), verdict)?;
-            let seen = if lasting.is_in_parts() {
+            let seen = if lasting.is_private_mapping() {
                 let one_each = used_by_one_each(process, &object, verdict.line, self.strict);
                 let certain = verdicts.iter().filter(|v| is_certain(v));
                 certain.map(|v| v.line.0).chain(one_each).collect()

@@ -55,14 +55,14 @@ impl Lasting {
     /// are the object: in a frame those that adjoin `line`, in a mapping those on its page.
     pub fn parts(&self, span: Span, line: u64, seen: &HashSet<u64>) -> Vec<Span> {
         match self {
-            Self::Mapped(mapping) if !mapping.shared => runs_on_page(line, seen, span),
+            Self::Mapped(_) if self.is_private_mapping() => runs_on_page(line, seen, span),
             Self::Frame(..) => vec![lines_around(line, seen, span)],
             _ => vec![span],
         }
     }
 
-    /// Whether only a part of the memory is the object, see [`Self::parts`].
-    pub const fn is_in_parts(&self) -> bool {
+    /// Whether it is a private mapping: memory of which the kernel does not tell where an object ends.
+    pub const fn is_private_mapping(&self) -> bool {
         matches!(self, Self::Mapped(mapping) if !mapping.shared)
     }
 

@@ -88,10 +88,8 @@ impl Ledger {
     }
 
     /// The interleaved writes on the lines on which these bytes lie.
-    pub fn interleaved_writes(&self, bytes: Span) -> u64 {
-        let on = |base: &Address, line: usize| {
-            Span::new(base.offset(line as i64 * LINE as i64), LINE).overlaps(bytes)
-        };
+    pub fn interleaved_writes(&self, bytes: &[Span]) -> u64 {
+        let on = |base: &Address, line: usize| is_on(*base, line, bytes);
         let lines = self.0.iter().flat_map(|(base, page)| {
             let lines = page.lines.iter().enumerate();
             lines.filter(move |(at, _)| on(base, *at))
@@ -100,10 +98,10 @@ impl Ledger {
     }
 
     /// Other data lie in these bytes from here on: their lines begin anew (SHERIFF, section 4.5).
-    pub fn clean(&mut self, bytes: Span) {
+    pub fn clean(&mut self, bytes: &[Span]) {
         for (base, page) in &mut self.0 {
             for (at, line) in page.lines.iter_mut().enumerate() {
-                if Span::new(base.offset(at as i64 * LINE as i64), LINE).overlaps(bytes) {
+                if is_on(*base, at, bytes) {
                     *line = LineStatus::default();
                 }
             }
@@ -138,6 +136,12 @@ impl Ledger {
         pages.sort_by_key(|page| page.address);
         pages
     }
+}
+
+/// Whether some of these bytes lie on a line of a page, which is the line's number there.
+fn is_on(page: Address, line: usize, bytes: &[Span]) -> bool {
+    let line = Span::new(page.offset(line as i64 * LINE as i64), LINE);
+    bytes.iter().any(|span| span.overlaps(line))
 }
 
 /// The pages that the control file has for private, and what became of each. The program may have
@@ -204,19 +208,22 @@ mod tests {
         // Another line, on which two threads take one turn.
         ledger.add(&change(1, 9, 0x7080, 1));
         ledger.add(&change(2, 9, 0x7080, 1));
-        assert_eq!(ledger.interleaved_writes(span(0x7000, 64)), 2);
-        assert_eq!(ledger.interleaved_writes(span(0x7040, 64)), 0);
+        assert_eq!(ledger.interleaved_writes(&[span(0x7000, 64)]), 2);
+        assert_eq!(ledger.interleaved_writes(&[span(0x7040, 64)]), 0);
         assert_eq!(
-            ledger.interleaved_writes(span(0x703f, 66)),
+            ledger.interleaved_writes(&[span(0x703f, 66)]),
             3,
             "all lines on which the bytes lie"
         );
-        assert_eq!(ledger.interleaved_writes(span(0x8000, 64)), 0);
-        ledger.clean(span(0x7010, 8));
-        assert_eq!(ledger.interleaved_writes(span(0x7000, 4096)), 1);
+        assert_eq!(ledger.interleaved_writes(&[span(0x8000, 64)]), 0);
+        // A line in two spans counts once, and those between them don't.
+        let same = [span(0x7000, 8), span(0x7008, 8), span(0x7f00, 8)];
+        assert_eq!(ledger.interleaved_writes(&same), 2);
+        ledger.clean(&[span(0x7010, 8)]);
+        assert_eq!(ledger.interleaved_writes(&[span(0x7000, 4096)]), 1);
         // The first writer after that follows nobody.
         ledger.add(&change(2, 10, 0x7000, 1));
-        assert_eq!(ledger.interleaved_writes(span(0x7000, 64)), 0);
+        assert_eq!(ledger.interleaved_writes(&[span(0x7000, 64)]), 0);
     }
 
     #[test]

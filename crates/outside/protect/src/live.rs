@@ -15,7 +15,7 @@ use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use sunder_access::{Address, ProcessId, Span};
+use sunder_access::{ProcessId, Span};
 use sunder_findings::IsolatedObject;
 use sunder_guests::MemoryFile;
 use sunder_live::{Live, LiveRemedy, Loaded, run_observed};
@@ -93,8 +93,8 @@ impl<'a> Protector<'a> {
         let log = self.keeper.as_ref().and_then(|keeper| keeper.log.as_ref());
         self.chooser.isolated.iter().map(move |one| IsolatedObject {
             object: one.name.clone(),
-            address: Address(one.address),
-            bytes: one.bytes,
+            address: one.address(),
+            bytes: one.bytes(),
             at_seconds: one.at_seconds,
             cost_percent: one.cost_percent,
             interleaved_writes: log.map(|log| one.turns(&log.ledger)),

@@ -14,8 +14,8 @@ use sunder_wire::tracking::page;
 /// all of a larger one is contended.
 pub const LARGEST: u64 = 16 * PAGE;
 
-/// How many times a page becomes private again because more of its bytes are named than when others
-/// on it changed.
+/// How many times a page may become private again after bytes beside the named ones changed on it: each
+/// time because more of its bytes are named.
 const MOST_AGAIN: u32 = 8;
 
 /// Bytes that are to be isolated.

@@ -18,10 +18,9 @@ use sunder_wire::tracking::page;
 pub struct Isolated {
     /// Its name, as in findings.
     pub name: String,
-    /// Address of its first byte.
-    pub address: u64,
-    /// Size in bytes, of both objects together if there are two.
-    pub bytes: u64,
+    /// Its bytes: of two objects those of each, and of an object in parts those of each part, the one
+    /// with the line that was confirmed first.
+    pub spans: Vec<Span>,
     /// When it was isolated, in seconds since the observation began.
     pub at_seconds: f64,
     /// The most that the sharing cost by then, in percent of its threads' time.
@@ -32,15 +31,19 @@ pub struct Isolated {
 }
 
 impl Isolated {
-    /// Its bytes; of two objects that share a line, those of the first and as many behind it as the
-    /// second has.
-    pub const fn span(&self) -> Span {
-        Span::new(Address(self.address), self.bytes)
+    /// The first byte of its first span.
+    pub fn address(&self) -> Address {
+        self.spans.first().map_or(Address(0), |span| span.start)
+    }
+
+    /// The number of its bytes.
+    pub fn bytes(&self) -> u64 {
+        self.spans.iter().map(|span| span.len).sum()
     }
 
     /// How often threads took turns on its lines.
     pub fn turns(&self, ledger: &Ledger) -> u64 {
-        let now = || ledger.interleaved_writes(self.span());
+        let now = || ledger.interleaved_writes(&self.spans);
         self.interleaved_writes.unwrap_or_else(now)
     }
 }
@@ -316,8 +319,8 @@ impl Summary {
             .map(|o| {
                 json!({
                     "name": o.name,
-                    "address": format!("{:#x}", o.address),
-                    "bytes": o.bytes,
+                    "address": format!("{:#x}", o.address().0),
+                    "bytes": o.bytes(),
                     "at_seconds": o.at_seconds,
                     "cost_percent": o.cost_percent,
                     "interleaved_writes": o.interleaved_writes,

@@ -3,11 +3,12 @@
 //! itself.
 
 use super::contended::measurable;
+use super::elements::Objects;
 use super::known::Known;
 use super::lines::{can_come_apart, false_cost};
 use super::mark::Mark;
 use super::movable::can_be_moved;
-use super::pattern::{Apart, Objects, seen, take_apart};
+use super::pattern::{Apart, seen, take_apart};
 use super::proposal::{Layout, Proposal};
 use super::sampled::Sampled;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -1,6 +1,6 @@
 //! Whole elements for groups: where an object is made of elements and each was seen to be one thread's,
-//! all bytes of an element are that thread's. Elements that were not seen yet get the owner that their
-//! place says, if the threads' elements follow each other in turn. Called after `groups.rs` and before
+//! all bytes of an element are that thread's. If the threads' elements follow each other in turn, that
+//! also tells whose the elements are that were not seen yet. Called after `groups.rs` and before
 //! `widen.rs`. Pure.
 
 use super::groups::{Group, Use};
@@ -65,7 +65,7 @@ impl Elements {
         let end = object.start.saturating_add_unsigned(object.size);
         let end = u64::try_from(end).ok()?.min(len);
         let to = from + end.checked_sub(from)? / size * size;
-        (to - from >= 2 * size).then_some(Self { from, to, size })
+        (to - from >= size.saturating_mul(2)).then_some(Self { from, to, size })
     }
 
     /// Who owns each element. `None` if it can't be said of the object.
