@@ -109,7 +109,7 @@ fn true_sharing_is_left_alone() {
 fn elements_of_which_only_some_were_seen_go_to_their_threads_as_a_whole() {
     const NODE: u64 = 24;
     const TRIES: usize = 4;
-    let (words, native) = workload("timer_lists", 2, 2);
+    let (words, native) = workload("timer_lists", 2, 4);
     targets::side_by_side("nodes in turn", || {
         let mut said = String::new();
         for _ in 0..TRIES {

@@ -34,6 +34,16 @@ impl Object {
         }
     }
 
+    /// A line of which nothing else is known.
+    const fn line(line: Address) -> Self {
+        Self {
+            span: Span::new(line, LINE),
+            element: None,
+            first: 0,
+            is_block: false,
+        }
+    }
+
     /// Its part on a page.
     fn on_page(self, page: u64, element: u64) -> Option<Self> {
         let start = self.span.start.0.max(page);
@@ -67,15 +77,17 @@ impl Objects {
         lines: impl Iterator<Item = &'a Verdict>,
     ) -> Vec<Object> {
         let mut all: Vec<Object> = Vec::new();
+        let mut nameless: Vec<Object> = Vec::new();
         for line in lines {
             let here = self.0.entry(line.line.0);
             let here = here.or_insert_with(|| objects_on(process, line));
-            for one in here.iter() {
-                if !all.iter().any(|known| known.span.overlaps(one.span)) {
-                    all.push(*one);
-                }
+            if here.is_empty() {
+                nameless.push(Object::line(line.line));
             }
+            here.iter().for_each(|one| take_in(&mut all, *one));
         }
+        // What is known of one line holds for the others of its object.
+        nameless.into_iter().for_each(|one| take_in(&mut all, one));
         let heap = process.heap();
         in_rows(all, &|start, size| {
             let block = heap.and_then(|heap| heap.segment.block_at(Address(start)));
@@ -132,6 +144,17 @@ const fn gcd(one: u64, other: u64) -> u64 {
     }
 }
 
+/// Adds an object to those that are known, unless it is one of them.
+fn take_in(all: &mut Vec<Object>, one: Object) {
+    match all.iter_mut().find(|known| known.span.overlaps(one.span)) {
+        None => all.push(one),
+        // The code that uses one line may tell what the memory is made of, that of another may not.
+        Some(known) if known.span == one.span && known.element.is_none() => *known = one,
+        Some(_) => {}
+    }
+}
+
+/// The objects on a line that are known.
 fn objects_on(process: &mut Process, line: &Verdict) -> Vec<Object> {
     let named = name_line(process, line);
     let seen = named.seen_through.iter().map(Option::as_ref);
@@ -156,16 +179,7 @@ fn objects_on(process: &mut Process, line: &Verdict) -> Vec<Object> {
             _ => None,
         }
     });
-    let known: Vec<Object> = known.collect();
-    match known[..] {
-        [] => vec![Object {
-            span: Span::new(line.line, LINE),
-            element: None,
-            first: 0,
-            is_block: false,
-        }],
-        _ => known,
-    }
+    known.collect()
 }
 
 #[cfg(test)]
@@ -230,5 +244,23 @@ mod tests {
         let mut mixed = seen.to_vec();
         mixed.push(block(0x10_0010 + 32 * 3, 24));
         assert_eq!(in_rows(mixed, &|_, _| false).len(), 7);
+    }
+
+    #[test]
+    fn what_is_known_better_of_one_line_holds_for_the_others() {
+        let mapping = |element| Object {
+            span: Span::new(Address(0x10_0000), 0x1000),
+            element,
+            first: 0,
+            is_block: false,
+        };
+        let mut all = Vec::new();
+        for one in [mapping(None), mapping(Some(24)), mapping(None)] {
+            take_in(&mut all, one);
+        }
+        take_in(&mut all, Object::line(Address(0x10_0040)));
+        take_in(&mut all, Object::line(Address(0x20_0040)));
+        let known: Vec<_> = all.iter().map(|o| (o.span.start.0, o.element)).collect();
+        assert_eq!(known, [(0x10_0000, Some(24)), (0x20_0040, None)]);
     }
 }
