@@ -34,6 +34,10 @@ const MOST_RUNS_FOR_SELDOM: usize = 5;
 /// threads than CPUs the scheduler decides who does: of 110 runs of `survey_bins`, 6 were so.
 const MOST_RUNS_IN_TURNS: usize = 8;
 
+/// How many runs may pass until sharing that hardly costs anything (`costs = false`) reaches the
+/// threshold. That of `reverse_index` took 0.8 to 8.0 % of the time in 25 runs, once less than 1 %.
+const MOST_RUNS_BELOW: usize = 5;
+
 // One test, because workloads that run side by side do not share lines.
 #[test]
 fn every_row_of_the_table() {
@@ -92,6 +96,7 @@ fn check(workload: &Workload, variant: Variant) -> Result<Row, String> {
     let mut busy_runs = 0;
     let mut judged = Vec::new();
     let mut runs_in_turns = 0;
+    let mut runs_below = 0;
     while busy_runs < MOST_BUSY_RUNS {
         // A process that keeps both CPUs busy may soon end.
         std::thread::sleep(Duration::from_millis(100 * busy_runs));
@@ -125,6 +130,11 @@ fn check(workload: &Workload, variant: Variant) -> Result<Row, String> {
         let again = too_few_cpus && runs_in_turns < MOST_RUNS_IN_TURNS;
         if must_find && again && in_turns(&findings) {
             runs_in_turns += 1;
+            continue;
+        }
+        let below = !workload.costs && significant(&findings).next().is_none();
+        if must_find && below && runs_below < MOST_RUNS_BELOW {
+            runs_below += 1;
             continue;
         }
         judge(workload, variant, &findings)?;
