@@ -3,6 +3,7 @@
 //! process.
 
 mod allocation;
+mod copies;
 mod lock_call;
 mod lock_calls;
 mod loops;
@@ -72,6 +73,7 @@ impl Names {
     /// The functions at the instruction `code`, innermost first, inlined ones included. Never
     /// empty.
     pub fn frames(&mut self, code: CodeAddress) -> Vec<CodeFrame> {
+        let code = self.original(code);
         self.frames_at(code, code)
     }
 
@@ -424,7 +426,7 @@ impl Names {
 
     /// The language in which the function at `code` was written.
     pub fn language_at(&mut self, code: CodeAddress) -> Option<Language> {
-        let placed = self.place(Address(code.0))?;
+        let placed = self.place(Address(self.original(code).0))?;
         let question = || format!("language {:x}", placed.link.0);
         self.recalled(placed.module, question, |names| {
             let (debug, limits) = names.debug_for_frames(placed.module)?;
@@ -463,7 +465,7 @@ impl Names {
 
     /// The typed memory operand of the instruction at `code`.
     pub fn typed_access(&mut self, code: CodeAddress) -> Option<TypedAccess> {
-        let placed = self.place(Address(code.0))?;
+        let placed = self.place(Address(self.original(code).0))?;
         let module = placed.module;
         let question = || format!("access {:x}", placed.link.0);
         let (mut access, place) = self.recalled(module, question, |names| {

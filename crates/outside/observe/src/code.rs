@@ -122,6 +122,15 @@ impl ProcessCode {
         Ok(())
     }
 
+    /// Adds code that was put into a process and stays as it is there, where other code may have been.
+    /// Its `entries` must be complete: nothing is known of it but what `range` tells.
+    pub fn add(&mut self, process: ProcessId, range: CodeRange) {
+        let span = Span::new(Address(range.start.0), range.bytes.len() as u64);
+        let space = self.spaces.entry(process).or_default();
+        space.forget(span);
+        space.ranges.insert(range.start.0, Arc::new(range));
+    }
+
     /// Applies an event to the address spaces. Call it with every event, in order, before the
     /// samples after it are decoded.
     pub fn observe(&mut self, event: &Event) {
@@ -259,12 +268,16 @@ impl ProcessCode {
 
 impl AddressSpace {
     fn map(&mut self, mapping: &Mapping) {
-        let span = mapping.span;
+        self.forget(mapping.span);
+        self.mappings.insert(mapping.clone());
+    }
+
+    /// Drops what was needed of the code in `span`.
+    fn forget(&mut self, span: Span) {
         self.ranges.retain(|&start, range| {
             let end = start.saturating_add(range.bytes.len() as u64);
             end <= span.start.0 || start >= span.end().0
         });
-        self.mappings.insert(mapping.clone());
     }
 
     /// The range as it was decoded before, if its bytes are the same.

@@ -58,7 +58,7 @@ pub use recorded_heap::RecordedHeap;
 pub use recorded_stacks::RecordedStacks;
 pub use rejudge::{Rejudged, rejudge};
 pub use result::{Building, Observed, show_machine};
-pub use session::{Follow, Session, judge_config};
+pub use session::{CopiedCode, Follow, Session, judge_config};
 pub use shape::Shape;
 pub use shown::show_object;
 pub use threads::Threads;

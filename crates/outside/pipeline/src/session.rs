@@ -2,9 +2,12 @@
 //! `import`, and asked for the result at the end. It must not wait or print, nor read more of
 //! the target than `/proc` shows.
 
+mod copied;
 mod executed;
 mod finish;
 mod keeping;
+
+pub use copied::CopiedCode;
 
 use crate::at_once::AtOnce;
 use crate::beside::Beside;

@@ -155,6 +155,7 @@ impl LiveRemedy for Repairer {
         }
         self.request_moves();
         self.note_code_at_start();
+        self.note_copies(live);
         let elapsed = live.elapsed();
         self.gauge.read();
         if self.chaos.is_some() {
@@ -379,6 +380,13 @@ impl Repairer {
         self.began = true;
         if let Ok(mappings) = proc::mappings(self.process) {
             self.calls.begin(&mappings);
+        }
+    }
+
+    /// Tells those who decode samples of the copies of code that have been made.
+    fn note_copies(&self, live: &mut Live) {
+        for copy in self.server.iter().flat_map(Server::made) {
+            live.session.copied(self.process, copy);
         }
     }
 

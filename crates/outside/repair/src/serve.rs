@@ -18,6 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 use sunder_access::{CodeAddress, Mappings, ProcessId};
 use sunder_findings::RewrittenCode;
+use sunder_pipeline::CopiedCode;
 use sunder_plan::remap::Group;
 use sunder_rewrite::{Block, Condition, MovedPage, Registers};
 use sunder_wire::remap::{CACHE, CONDITIONS, Control, ENTRIES, RESUMES, STACK, bucket};
@@ -30,6 +31,8 @@ const TOO_LONG: &str = "its threads waited for copies of code most of the time";
 struct State {
     code: TargetCode,
     areas: HashMap<usize, MovedArea>,
+    /// Copies that have been made since somebody last asked; at most [`MOST_BLOCKS`] of each area.
+    made: Vec<CopiedCode>,
 }
 
 struct Shared {
@@ -55,6 +58,7 @@ impl Server {
             state: Mutex::new(State {
                 code: TargetCode::new(process),
                 areas: HashMap::new(),
+                made: Vec::new(),
             }),
             stop: AtomicBool::new(false),
         });
@@ -109,6 +113,11 @@ impl Server {
     /// Announces that a move begins in a program with these mappings.
     pub fn renew(&self, mappings: &Mappings) {
         self.shared.lock().code.renew(mappings);
+    }
+
+    /// The copies that have been made since the last call.
+    pub fn made(&self) -> Vec<CopiedCode> {
+        std::mem::take(&mut self.shared.lock().made)
     }
 
     /// The copies that were made for area `number`, by function, and the reason if one could not be
@@ -191,7 +200,7 @@ impl Shared {
             return None;
         }
         let mut state = self.lock();
-        let State { code, areas } = &mut *state;
+        let State { code, areas, made } = &mut *state;
         let area = areas.get_mut(&number)?;
         if area.blocks >= MOST_BLOCKS {
             area.refusal = Some(NO_ROOM.into());
@@ -202,19 +211,18 @@ impl Shared {
         // instructions does.
         let few = area.asks(thread, registers.ip.0) <= area.patience(thread, address);
         let alone = few.then(|| area.block(code, thread, (registers, downwards), true));
-        if let Some(Ok(block)) = alone {
-            return self.publish(number, area, &block, true);
-        }
-        match area.block(code, thread, (registers, downwards), false) {
-            Ok(block) => self.publish(number, area, &block, false),
-            Err(why) => {
-                area.refusal = Some(why);
-                None
-            }
-        }
+        let once = matches!(alone, Some(Ok(_)));
+        let block = match alone {
+            Some(Ok(block)) => Ok(block),
+            _ => area.block(code, thread, (registers, downwards), false),
+        };
+        let block = block.map_err(|why| area.refusal = Some(why)).ok()?;
+        let at = self.publish(number, area, &block, once)?;
+        made.extend(copied(&block, at));
+        Some(at + u64::from(block.entry))
     }
 
-    /// Writes a copy into the program; gives the address at which the asking thread enters it.
+    /// Writes a copy into the program; gives its address there.
     fn publish(
         &self,
         number: usize,
@@ -260,8 +268,24 @@ impl Shared {
             let target = area.at + offset + u64::from(entry.offset);
             publish_entry(control, number, block.is_loop, target, entry);
         }
-        Some(area.at + offset + u64::from(block.entry))
+        Some(area.at + offset)
     }
+}
+
+/// A copy that lies at `at`, for those who see threads in it.
+fn copied(block: &Block, at: u64) -> Option<CopiedCode> {
+    let place = |offset: u32| CodeAddress(at + u64::from(offset));
+    let first = block.resume.first()?.offset;
+    let entries = block.entries.iter().map(|entry| entry.offset);
+    let instructions = block.resume.iter();
+    Some(CopiedCode {
+        start: place(first),
+        bytes: block.bytes.get(first as usize..)?.to_vec(),
+        entries: entries.chain([block.entry]).map(place).collect(),
+        originals: instructions
+            .map(|one| (place(one.offset), one.original))
+            .collect(),
+    })
 }
 
 /// Tells the program about an entry into a copy. If there is no room it is left out, and the next

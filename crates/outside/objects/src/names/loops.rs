@@ -13,7 +13,7 @@ impl Names {
     /// is shown; `None` if the code was not analysed. If `function` is inlined into a loop of its
     /// caller, it has no loop itself.
     pub fn in_loop(&mut self, code: CodeAddress, function: &str) -> Option<bool> {
-        let placed = self.place(Address(code.0))?;
+        let placed = self.place(Address(self.original(code).0))?;
         let question = || format!("loop {:x} {function}", placed.link.0);
         self.recalled(placed.module, question, |names| {
             names.is_in_loop(placed, function)

@@ -1,6 +1,7 @@
 //! What is known of one process image: its mappings, and the files that have been read. The queries
 //! are in the files beside this one.
 
+use super::copies::Copies;
 use super::lock_call::FoundCall;
 use super::thread_blocks::ThreadBlocks;
 use crate::files::Files;
@@ -28,6 +29,7 @@ pub struct Names {
     pub(super) blocks: ThreadBlocks,
     /// The functions whose code is in no file.
     pub(super) generated: GeneratedCode,
+    pub(super) copies: Copies,
     /// See [`Names::set_file`].
     pub(super) held: HashMap<(String, u64), Option<Arc<File>>>,
 }
@@ -44,6 +46,7 @@ impl Names {
             lock_calls: None,
             blocks: ThreadBlocks::default(),
             generated: GeneratedCode::default(),
+            copies: Copies::default(),
             held: HashMap::new(),
         }
     }

@@ -205,3 +205,20 @@ fn generated_code_behind_a_file_is_not_the_files() {
     names.set_generated(code);
     assert_eq!(names.frames(at).remove(0).function, "JS:*bump");
 }
+
+/// What a remedy puts into the program stands for the program's own code, and is told as that.
+#[test]
+fn an_instruction_of_a_copy_is_told_as_the_original() {
+    let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
+        return;
+    };
+    let mut names = program.names();
+    let (copy, beside) = (CodeAddress(0x7f00_0000_0010), CodeAddress(0x7f00_0000_0011));
+    let original = program.store("bump");
+    assert_ne!(names.frames(copy)[0].function, "bump");
+    names.add_copies([(copy, original)]);
+    assert_eq!(names.frames(copy), names.frames(original));
+    assert_eq!(names.typed_access(copy), names.typed_access(original));
+    assert!(names.typed_access(copy).is_some());
+    assert_ne!(names.frames(beside)[0].function, "bump");
+}

@@ -6,7 +6,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId, Span, ThreadId, Time};
-use sunder_observe::{CodeSource, Event, ProcessCode, proc};
+use sunder_observe::{CodeRange, CodeSource, Event, ProcessCode, proc};
 
 fn own() -> ProcessId {
     ProcessId(std::process::id())
@@ -47,6 +47,30 @@ fn the_kernels_page_has_functions_too() {
             .is_some_and(|range| range.exact_start)
     });
     assert!(exact);
+}
+
+/// A remedy tells of its copies of code; where it makes others, the former ones are forgotten.
+#[test]
+fn code_that_was_put_into_a_process_is_as_it_was_told() {
+    let at = 0x7f00_0000_1000;
+    let copy = |start, len| {
+        let mut range = CodeRange::new(CodeAddress(start), vec![0x90; len], true);
+        range.entries = vec![CodeAddress(start + 4)];
+        range
+    };
+    let mut code = ProcessCode::new();
+    code.add(own(), copy(at, 32));
+    code.add(own(), copy(at + 64, 32));
+    let known = code.function(own(), CodeAddress(at + 31)).unwrap();
+    assert_eq!((known.start.0, known.bytes.len()), (at, 32));
+    assert_eq!(known.entries, [CodeAddress(at + 4)]);
+    assert!(code.function(own(), CodeAddress(at + 32)).is_none());
+    code.add(own(), copy(at + 16, 16));
+    assert!(code.function(own(), CodeAddress(at + 8)).is_none());
+    let known = code.function(own(), CodeAddress(at + 31)).unwrap();
+    assert_eq!(known.start.0, at + 16);
+    let other = code.function(own(), CodeAddress(at + 64)).unwrap();
+    assert_eq!(other.start.0, at + 64);
 }
 
 /// No mapping at the address, or one of data.
