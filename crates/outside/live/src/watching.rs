@@ -40,6 +40,12 @@ const CALM_PAUSES: [(Duration, Duration); 4] = [
 /// spreads over the phases of a program.
 const SUSPECT_EVERY: Duration = Duration::from_millis(25);
 
+/// Of this much time, reading the mappings takes one part at most: a program of 10,000 threads has
+/// 20,000 mappings, which takes some 25 ms each time.
+const READING_IS_ONE_IN: u32 = 100;
+/// The same in the first moments, in which a program maps most of what it will have.
+const READING_IS_ONE_IN_AT_FIRST: u32 = 10;
+
 /// The longest duration of one burst.
 const BURST: Duration = Duration::from_millis(4);
 /// The most hits in one burst. Ten rounds between two threads confirm, and some hits are lost
@@ -329,10 +335,7 @@ impl Live {
         if elapsed < self.next_maps {
             return;
         }
-        self.next_maps = (elapsed * 2).clamp(
-            elapsed + Duration::from_millis(4),
-            elapsed + Duration::from_secs(2),
-        );
+        let begun = Instant::now();
         let mut living = self.session.living();
         if living.is_empty() {
             living.push(self.root);
@@ -352,6 +355,11 @@ impl Live {
                 }
             }
         }
+        let took = begun.elapsed();
+        self.next_maps = (elapsed * 2).clamp(
+            elapsed + Duration::from_millis(4).max(took * READING_IS_ONE_IN_AT_FIRST),
+            elapsed + Duration::from_secs(2).max(took * READING_IS_ONE_IN),
+        );
     }
 
     /// Whether a process is still the one that was found by its number. The program itself is not

@@ -17,6 +17,21 @@ const MOST_READ: u64 = 512 << 20;
 /// The most names in the folder that are looked at. A package has about four files there.
 const MOST_NAMES: usize = 1 << 18;
 
+/// Folders in which no package puts files (Filesystem Hierarchy Standard 3.0; Debian policy 9.1.2).
+/// All lists would be read in vain for a program that was built there.
+const WITHOUT_PACKAGES: [&str; 10] = [
+    "/dev/",
+    "/home/",
+    "/media/",
+    "/mnt/",
+    "/proc/",
+    "/root/",
+    "/run/",
+    "/srv/",
+    "/tmp/",
+    "/usr/local/",
+];
+
 /// The packages of `files` of the target, by file; files in no package's list are left out.
 pub(crate) fn packages_of(files: &[String], options: &NameOptions) -> HashMap<String, String> {
     packages_within(files, options, MOST_READ)
@@ -25,8 +40,14 @@ pub(crate) fn packages_of(files: &[String], options: &NameOptions) -> HashMap<St
 /// The same, for which at most `most` bytes of lists are read.
 fn packages_within(files: &[String], options: &NameOptions, most: u64) -> HashMap<String, String> {
     let mut left = most;
-    let wanted: HashMap<&[u8], &String> = files.iter().map(|f| (merged(f.as_bytes()), f)).collect();
+    let may_be_of_one = |f: &&String| !WITHOUT_PACKAGES.iter().any(|folder| f.starts_with(folder));
+    let wanted: HashMap<&[u8], &String> = (files.iter().filter(may_be_of_one))
+        .map(|f| (merged(f.as_bytes()), f))
+        .collect();
     let mut found = HashMap::new();
+    if wanted.is_empty() {
+        return found;
+    }
     let lists = options.files.names_in(Path::new(LISTS), MOST_NAMES);
     for name in lists.unwrap_or_default() {
         if found.len() == wanted.len() || left == 0 {
@@ -121,5 +142,25 @@ mod tests {
         assert_eq!(found(0).len(), 0);
         let names = options.files.names_in(Path::new(LISTS), 1);
         assert_eq!(names.expect("readable").len(), 1);
+    }
+
+    /// What the administrator or a user put there is of no package, whatever a list says.
+    #[test]
+    fn no_list_is_read_for_what_no_package_may_hold() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = root.path().join(LISTS.trim_start_matches('/'));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let list = "/usr/local/lib/own.so\n/usr/lib/own.so\n/opt/own/own.so\n";
+        std::fs::write(folder.join("own.list"), list).expect("written");
+        let options = NameOptions {
+            files: Arc::new(OwnFiles {
+                root: root.path().to_owned(),
+            }),
+            ..NameOptions::default()
+        };
+        let found = |file: &str| packages_of(&[file.to_owned()], &options).len();
+        assert_eq!(found("/usr/local/lib/own.so"), 0);
+        assert_eq!(found("/usr/lib/own.so"), 1);
+        assert_eq!(found("/opt/own/own.so"), 1);
     }
 }

@@ -19,6 +19,8 @@ use sunder_pipeline::{Follow, Observed, Observer, Session, judge_config, show_ma
 
 /// How often it is checked whether the program has mapped more code.
 const CODE_EVERY: Duration = Duration::from_secs(2);
+/// Of this much time, that takes one part at most.
+const READING_IS_ONE_IN: u32 = 100;
 
 /// What all looks have in common.
 #[derive(Clone, Debug)]
@@ -129,8 +131,9 @@ impl Look {
         let _ = self.live.step(Some(Duration::ZERO), &mut |_| false);
         let elapsed = self.elapsed();
         if elapsed >= self.next_code {
-            self.next_code = elapsed + CODE_EVERY;
             self.read_code();
+            let took = self.elapsed().saturating_sub(elapsed);
+            self.next_code = elapsed + CODE_EVERY.max(took * READING_IS_ONE_IN);
         }
     }
 
