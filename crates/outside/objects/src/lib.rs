@@ -12,6 +12,7 @@
 mod answer;
 mod blocks;
 mod bounded;
+mod copies;
 mod debug_file;
 mod dwarf;
 mod files;

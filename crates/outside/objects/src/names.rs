@@ -3,7 +3,7 @@
 //! process.
 
 mod allocation;
-mod copies;
+mod frames;
 mod lock_call;
 mod lock_calls;
 mod loops;
@@ -13,6 +13,7 @@ mod process;
 mod recalled;
 mod thread_blocks;
 mod thread_local;
+mod typed;
 mod variables;
 
 pub use allocation::Holder;
@@ -22,20 +23,16 @@ pub use process::Names;
 
 use placed::Placed;
 
-use crate::answer::{
-    CodeFrame, HeapBlock, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess,
-};
-use crate::dwarf::{Language, RawFrame, StaticLocation};
+use crate::answer::{CodeFrame, HeapBlock, ObjectContext, ObjectKind, ObjectName, TypeHandle};
+use crate::dwarf::StaticLocation;
 use crate::fold;
 use crate::globals::Variable;
 use crate::limits::is_system_library;
-use crate::module::{Debug, Module};
+use crate::module::Module;
 use crate::packages;
-use crate::path;
 use crate::remembered::Place;
-use crate::tables::Tables;
 use crate::types::TypeId;
-use sunder_access::{Address, CodeAddress};
+use sunder_access::Address;
 
 impl Names {
     /// Adds to the limits how to get the debug information of system files without it, for those
@@ -67,118 +64,6 @@ impl Names {
             if let Some(sentence) = packages::remedy(path, package, id) {
                 self.limits.add_for_file(path, sentence);
             }
-        }
-    }
-
-    /// The functions at the instruction `code`, innermost first, inlined ones included. Never
-    /// empty.
-    pub fn frames(&mut self, code: CodeAddress) -> Vec<CodeFrame> {
-        let code = self.original(code);
-        self.frames_at(code, code)
-    }
-
-    /// The functions at the call that returns to `ret`. For the frames of a call stack: a return
-    /// address may already belong to the next line, or even to the next function.
-    pub fn frames_of_return(&mut self, ret: CodeAddress) -> Vec<CodeFrame> {
-        self.frames_at(ret.offset(-1), ret)
-    }
-
-    fn frames_at(&mut self, code: CodeAddress, shown: CodeAddress) -> Vec<CodeFrame> {
-        let Some(placed) = self.place(Address(code.0)) else {
-            return vec![self.unplaced_frame(code, shown)];
-        };
-        let file = self.modules[placed.module].path.clone();
-        let link = placed.link;
-        let raw: Vec<RawFrame> = self.recalled(
-            placed.module,
-            || format!("frames {:x}", link.0),
-            |names| match names.debug_for_frames(placed.module) {
-                Some((debug, limits)) => debug.tables.info.frames(link, limits),
-                None => Vec::new(),
-            },
-        );
-        let image = &self.modules[placed.module].image;
-        let symbol = image
-            .is_code(placed.link)
-            .then(|| image.symbols.function(placed.link))
-            .flatten();
-        let by_symbol = || match symbol {
-            Some(s) => {
-                let from = shown.0.wrapping_sub(placed.bias).wrapping_sub(s.address);
-                format!("{}+{from:#x}", fold::function(&s.name))
-            }
-            None => {
-                let name = file.rsplit('/').next().unwrap_or(&file);
-                format!("{name}+{:#x}", shown.0.wrapping_sub(placed.bias))
-            }
-        };
-        let offset = Some(shown.0.wrapping_sub(placed.bias));
-        let count = raw.len();
-        let mut frames: Vec<CodeFrame> = raw
-            .into_iter()
-            .enumerate()
-            .map(|(i, frame)| CodeFrame {
-                function: match (frame.function, symbol) {
-                    (Some(name), _) => fold::function(&name),
-                    (None, Some(symbol)) if i + 1 == count => fold::function(&symbol.name),
-                    (None, _) => by_symbol(),
-                },
-                file: frame.file,
-                line: frame.line,
-                inlined: i + 1 < count,
-                module: Some(file.clone()),
-                offset,
-                wrapper: false,
-            })
-            .collect();
-        if frames.is_empty() {
-            frames.push(CodeFrame {
-                function: by_symbol(),
-                module: Some(file.clone()),
-                offset,
-                ..CodeFrame::default()
-            });
-        }
-        frames
-    }
-
-    /// The debug information for names of code. Every call stack begins in the C library, whose
-    /// symbols suffice for a reader. Its debug information takes a tenth of a second to read, so it
-    /// is not read for frames alone.
-    fn debug_for_frames(&mut self, module: usize) -> Option<(&mut Debug, &mut Vec<String>)> {
-        let known = self.modules.get(module)?;
-        if known.debug.is_none() && is_c_library(&known.path) {
-            return None;
-        }
-        self.debug(module)
-    }
-
-    fn unplaced_frame(&self, code: CodeAddress, shown: CodeAddress) -> CodeFrame {
-        if let Some(name) = self.generated.at(code) {
-            return CodeFrame {
-                function: name.to_owned(),
-                ..CodeFrame::default()
-            };
-        }
-        let mapping = self
-            .mappings
-            .at(Address(code.0))
-            .filter(|m| !m.path.is_empty());
-        let function = match mapping {
-            Some(m) => {
-                let name = m.path.rsplit('/').next().unwrap_or(&m.path);
-                format!(
-                    "{name}+{:#x}",
-                    m.file_offset
-                        .wrapping_add(shown.0.wrapping_sub(m.span.start.0))
-                )
-            }
-            None => shown.to_string(),
-        };
-        CodeFrame {
-            function,
-            module: mapping.map(|m| m.path.clone()),
-            ..CodeFrame::default()
         }
     }
 
@@ -354,165 +239,6 @@ impl Names {
             start: mapping.span.start,
             ..ObjectName::default()
         }
-    }
-
-    /// The path to the element and field at `offset` of `object`, beginning with the variable's
-    /// name; `None` if the object's type is not known.
-    pub fn field_at(&mut self, object: &ObjectName, offset: u64) -> Option<String> {
-        let handle = object.type_handle?;
-        if object.kind == ObjectKind::Heap {
-            return self.field_path(handle, object.size?, offset);
-        }
-        let question = format!("inside {offset:x}");
-        let inside = self.recalled_of_type(handle, &question, |names, handle| {
-            let types = &names.loaded(handle)?.tables.types;
-            Some(path::path(types, TypeId(handle.ty), offset, true))
-        })?;
-        Some(format!("{}{inside}", object.name.as_deref().unwrap_or("")))
-    }
-
-    /// The path to the byte at `offset` of a heap block of `block` bytes that holds one `ty` or an
-    /// array of them: `.hits`, `[3].hits`; empty for a block that is one scalar. `None` if the
-    /// type's size is not known.
-    pub fn field_path(&mut self, ty: TypeHandle, block: u64, offset: u64) -> Option<String> {
-        let question = format!("field {block:x} {offset:x}");
-        self.recalled_of_type(ty, &question, |names, ty| {
-            names.loaded_field_path(ty, block, offset)
-        })
-    }
-
-    fn loaded_field_path(&mut self, ty: TypeHandle, block: u64, offset: u64) -> Option<String> {
-        let types = &self.loaded(ty)?.tables.types;
-        let id = TypeId(ty.ty);
-        let size = types.size(id).filter(|&s| s > 0)?;
-        let inside = path::path(types, id, offset % size, true);
-        if block >= 2 * size {
-            Some(format!("[{}]{inside}", offset / size))
-        } else if offset < size {
-            Some(inside.trim_start().to_owned())
-        } else {
-            Some(format!("+{offset}"))
-        }
-    }
-
-    /// The name of `ty` in the syntax of its language.
-    pub fn type_name(&mut self, ty: TypeHandle) -> Option<String> {
-        self.recalled_of_type(ty, "name", |names, ty| {
-            let Tables { info, types, .. } = &mut names.loaded(ty)?.tables;
-            Some(types.name(info, TypeId(ty.ty)))
-        })
-    }
-
-    /// Whether `ty`, or its element, is a record of the program's own.
-    pub fn is_own_record(&mut self, ty: TypeHandle) -> bool {
-        self.recalled_of_type(ty, "own", |names, ty| {
-            let Some(debug) = names.loaded(ty) else {
-                return false;
-            };
-            let types = &debug.tables.types;
-            let ty = TypeId(ty.ty);
-            types.is_own_record(types.element(ty).unwrap_or(ty))
-        })
-    }
-
-    /// The language in which `ty` was written; `None` if the file does not say.
-    pub fn language_of(&mut self, ty: TypeHandle) -> Option<Language> {
-        self.recalled_of_type(ty, "language", |names, ty| {
-            let types = &names.loaded(ty)?.tables.types;
-            let language = types.get(TypeId(ty.ty))?.language;
-            (language != Language::Other).then_some(language)
-        })
-    }
-
-    /// The language in which the function at `code` was written.
-    pub fn language_at(&mut self, code: CodeAddress) -> Option<Language> {
-        let placed = self.place(Address(self.original(code).0))?;
-        let question = || format!("language {:x}", placed.link.0);
-        self.recalled(placed.module, question, |names| {
-            let (debug, limits) = names.debug_for_frames(placed.module)?;
-            let (die, ..) = debug.tables.function(placed.link, limits)?;
-            let language = debug.tables.info.unit(die.unit)?.language();
-            (language != Language::Other).then_some(language)
-        })
-    }
-
-    /// The size of `ty` in bytes.
-    pub fn type_size(&self, ty: TypeHandle) -> Option<u64> {
-        let debug = self
-            .modules
-            .get(ty.module as usize)?
-            .debug
-            .as_ref()?
-            .as_ref()?;
-        debug.tables.types.size(TypeId(ty.ty))
-    }
-
-    /// The size of an element of the array `ty`.
-    fn element_size(&mut self, ty: TypeHandle) -> Option<u64> {
-        self.recalled_of_type(ty, "element", |names, ty| {
-            let types = &names.loaded(ty)?.tables.types;
-            types.element(TypeId(ty.ty)).and_then(|e| types.size(e))
-        })
-    }
-
-    fn loaded(&mut self, ty: TypeHandle) -> Option<&mut Debug> {
-        self.modules
-            .get_mut(ty.module as usize)?
-            .debug
-            .as_mut()?
-            .as_mut()
-    }
-
-    /// The typed memory operand of the instruction at `code`.
-    pub fn typed_access(&mut self, code: CodeAddress) -> Option<TypedAccess> {
-        let placed = self.place(Address(self.original(code).0))?;
-        let module = placed.module;
-        let question = || format!("access {:x}", placed.link.0);
-        let (mut access, place) = self.recalled(module, question, |names| {
-            let access = names.loaded_access(placed)?;
-            let place = names.place_of(module, TypeId(access.type_handle.ty))?;
-            Some((access, place))
-        })?;
-        access.type_handle = self.handle(module, TypeId(access.type_handle.ty), place)?;
-        Some(access)
-    }
-
-    fn loaded_access(&mut self, placed: Placed) -> Option<TypedAccess> {
-        let executable = self.executable() == Some(placed.module);
-        let Self {
-            modules,
-            options,
-            limits,
-            ..
-        } = self;
-        let (debug, image) = modules.get_mut(placed.module)?.debug(options, limits)?;
-        let (touched, variable) =
-            debug.touched(placed.link, image, executable, &mut limits.sentences)?;
-        let Tables { info, types, .. } = &mut debug.tables;
-        let stride = types.stride(touched.ty).unwrap_or(0);
-        let offset = types.known_offset(touched.ty, touched.offset, touched.modulo);
-        let exact = touched.modulo == 0;
-        let field = offset.map(|offset| {
-            path::path(types, touched.ty, offset, exact)
-                .trim_start()
-                .to_owned()
-        });
-        Some(TypedAccess {
-            storage: touched.storage,
-            variable,
-            type_name: types.name(info, touched.ty),
-            type_handle: TypeHandle {
-                module: placed.module as u32,
-                ty: touched.ty.0,
-            },
-            own_record: types.is_own_record(touched.ty),
-            is_head: types.is_head(touched.ty),
-            type_size: types.size(touched.ty).unwrap_or(0),
-            field: field.filter(|f| !f.is_empty()),
-            offset_in_type: offset,
-            exact,
-            element_stride: stride,
-        })
     }
 }
 

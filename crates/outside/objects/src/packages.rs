@@ -19,13 +19,12 @@ const MOST_NAMES: usize = 1 << 18;
 
 /// Folders in which no package puts files (Filesystem Hierarchy Standard 3.0; Debian policy 9.1.2).
 /// All lists would be read in vain for a program that was built there.
-const WITHOUT_PACKAGES: [&str; 10] = [
+const WITHOUT_PACKAGES: [&str; 9] = [
     "/dev/",
     "/home/",
     "/media/",
     "/mnt/",
     "/proc/",
-    "/root/",
     "/run/",
     "/srv/",
     "/tmp/",

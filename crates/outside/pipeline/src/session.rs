@@ -2,10 +2,12 @@
 //! `import`, and asked for the result at the end. It must not wait or print, nor read more of
 //! the target than `/proc` shows.
 
+mod claims;
 mod copied;
 mod executed;
 mod finish;
 mod keeping;
+mod samples;
 
 pub use copied::CopiedCode;
 
@@ -13,7 +15,7 @@ use crate::at_once::AtOnce;
 use crate::beside::Beside;
 use crate::files::HeldFiles;
 use crate::heap::Heap;
-use crate::kept::{Keeper, KeptCode, KeptFiles, Noting};
+use crate::kept::{Keeper, KeptCode, KeptFiles};
 use crate::process::Process;
 use crate::processes::Processes;
 use crate::shared::Shared;
@@ -21,16 +23,13 @@ use crate::slots::Held;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use sunder_access::{Address, Granule, Mappings, ProcessId, ThreadId, Time};
-use sunder_findings::Limit;
+use sunder_access::{Address, Granule, Mappings, ProcessId, Time};
 use sunder_objects::Memory;
-use sunder_observe::decode::CodeSource;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::machine::TYPICAL_TRANSFER_NS;
-use sunder_observe::{Decoded, Decoder, Event, ProcessCode, RawSample};
-use sunder_recording::{self as recording, Step};
+use sunder_observe::{Decoded, Decoder, Event, ProcessCode};
+use sunder_recording::Step;
 use sunder_sharing::Config;
-use sunder_wire::{Claim, Origin, RuntimeStatus};
 
 /// All processes of one observation.
 pub struct Session {
@@ -145,79 +144,6 @@ impl Session {
         self.processes.has_ended_before(id);
     }
 
-    /// An image has loaded the runtime. `is_only_report` means that no event reports new processes
-    /// and programs.
-    pub fn claim(&mut self, claim: &Claim, is_only_report: bool) {
-        if claim.refused || !self.follows(claim.process) {
-            return;
-        }
-        let (id, since) = (claim.process, claim.time);
-        self.note(|| {
-            Step::Claim(recording::Claim {
-                image: claim.image,
-                process: id.0,
-                // This process is the tool, which has another number when the run is judged again.
-                parent: (claim.parent.0 != std::process::id()).then_some(claim.parent.0),
-                time: since.0,
-                forked: match claim.origin {
-                    Origin::Fork { image, epoch } => Some((image, epoch)),
-                    Origin::Program => None,
-                },
-                is_only_report,
-            })
-        });
-        let origin = match claim.origin {
-            Origin::Fork { image, epoch } => {
-                self.images.get(&image).map(|heap| (Rc::clone(heap), epoch))
-            }
-            Origin::Program => None,
-        };
-        if is_only_report {
-            self.begin(claim, origin.as_ref().map(|(heap, _)| heap.process));
-        }
-        let segment = Rc::clone(&claim.segment);
-        let heap = Rc::new(Heap::new(segment, id, since, origin));
-        self.images.insert(claim.image, Rc::clone(&heap));
-        self.heaps.entry(id).or_default().push(heap);
-        self.give_heap(id);
-    }
-
-    /// Begins a process or program that only its claim reports.
-    fn begin(&mut self, claim: &Claim, origin: Option<ProcessId>) {
-        let id = claim.process;
-        if self.processes.get(&id).is_some_and(|p| p.heap().is_some()) {
-            self.exec(id, claim.time);
-        }
-        let origin = origin.filter(|origin| self.processes.contains_key(origin));
-        if let Some(origin) = origin {
-            self.fork(origin, id);
-        }
-        let process = self.process(id);
-        process.began = claim.time;
-        // The parent of the first process is this tool, which the report does not show.
-        if claim.parent.0 != std::process::id() {
-            process.parent.get_or_insert(claim.parent);
-        }
-    }
-
-    /// Gives the image the first heap that was claimed after the image began. A later heap
-    /// belongs to a later image, whose beginning has not been reported yet.
-    fn give_heap(&mut self, id: ProcessId) {
-        let began = self.process(id).began;
-        let heaps = self.heaps.get(&id);
-        let heap = heaps.and_then(|h| h.iter().find(|h| h.since >= began).cloned());
-        self.process(id).set_heap(heap);
-    }
-
-    /// Ends the known image of `id`, because the programs that it has executed so far were not
-    /// reported. A heap that was claimed last belongs to the new image.
-    pub fn begin_anew(&mut self, id: ProcessId) {
-        self.note(|| Step::Anew(id.0));
-        let last = self.heaps.get(&id).and_then(|heaps| heaps.last());
-        let since = last.map_or(Time(0), |heap| heap.since);
-        self.exec(id, since);
-    }
-
     /// Sets the cost of a line transfer, measured after the run. The cost of time samples is
     /// what they took, so they do not need it earlier.
     pub fn set_transfer(&mut self, nanoseconds: f64) {
@@ -240,41 +166,6 @@ impl Session {
     pub fn is_any_line_contended(&self) -> bool {
         let mut all = self.past.iter().chain(self.processes.values());
         all.any(|process| process.judge.is_any_line_contended()) || self.shared.has_any()
-    }
-
-    /// The heaps of images that have not ended.
-    pub fn heaps(&self) -> Vec<Rc<Heap>> {
-        let all = self.processes.values();
-        all.filter_map(|p| p.heap().cloned()).collect()
-    }
-
-    /// What the runtime reports about itself in the last image of `process`.
-    pub fn runtime_status(&self, process: ProcessId) -> RuntimeStatus {
-        let last = self.heaps.get(&process).and_then(|heaps| heaps.last());
-        last.map_or_else(RuntimeStatus::default, |heap| heap.segment.status())
-    }
-
-    /// Whether any image recorded a heap block.
-    pub fn saw_allocations(&self) -> bool {
-        let mut all = self.heaps.values().flatten();
-        all.any(|heap| heap.segment.status().allocations_seen)
-    }
-
-    /// The processes other than `root` that were sampled and whose heap is not recorded, by
-    /// number and name.
-    pub fn without_heap(&self, root: ProcessId) -> Vec<String> {
-        let all = self.past.iter().chain(self.processes.values());
-        let mut names: Vec<_> = all
-            .filter(|p| p.id != root && p.heap().is_none())
-            .filter(|p| p.figures.samples + p.figures.accesses > 0)
-            .map(|p| match p.threads.process_name() {
-                Some(name) => format!("{} ({name})", p.id),
-                None => p.id.to_string(),
-            })
-            .collect();
-        names.sort();
-        names.dedup();
-        names
     }
 
     /// Samples of the timer observer that were lost because they were not drained in time.
@@ -379,103 +270,6 @@ impl Session {
             }
             Event::Lost(count) => self.lost += count,
         }
-    }
-
-    /// Takes one sample.
-    pub fn sample(&mut self, sample: &RawSample) {
-        if !self.follows(sample.process) {
-            return;
-        }
-        self.code.executed_at(sample.time);
-        self.at_once.sampled(sample);
-        self.beside.sampled(sample);
-        self.decode(sample);
-        if self.held.as_ref().is_some_and(Held::is_full) {
-            self.pass_on();
-        }
-        if let Some(held) = &mut self.held {
-            held.put(sample, &mut self.decoded);
-            return;
-        }
-        let decoded = std::mem::take(&mut self.decoded);
-        self.judge(sample, &decoded);
-        self.decoded = decoded;
-    }
-
-    fn decode(&mut self, sample: &RawSample) {
-        let (decoder, decoded) = (&mut self.decoder, &mut self.decoded);
-        let code: &mut dyn CodeSource = match &mut self.kept_code {
-            Some(kept) => kept,
-            None => &mut self.code,
-        };
-        let Some(keeper) = &mut self.keeper else {
-            decoder.decode(sample, code, decoded);
-            return;
-        };
-        let mut noting = Noting { code, last: None };
-        decoder.decode(sample, &mut noting, decoded);
-        keeper.sample(sample, noting.last.as_ref());
-    }
-
-    fn judge(&mut self, sample: &RawSample, decoded: &Decoded) {
-        let several = self.follow == Follow::All;
-        let process = self.processes.enter(sample.process);
-        process.sample(sample, decoded);
-        if several && process.has_common_memory() {
-            self.shared.sample(process.mappings(), sample, decoded);
-        }
-    }
-
-    /// The share of the thread's time, 0 to 1, in which one of `rivals` ran beside it on another CPU, as
-    /// far as samples tell.
-    pub fn share_beside(
-        &mut self,
-        thread: ThreadId,
-        rivals: impl Iterator<Item = ThreadId>,
-    ) -> Option<f64> {
-        self.beside.share(thread, rivals)
-    }
-
-    /// The target lives: its samples are held until [`Session::flush`], which reads its memory
-    /// to find more of their addresses.
-    pub fn hold(&mut self) {
-        self.held = Some(Held::default());
-    }
-
-    /// All samples up to `now` have been taken: reads the target's memory for them and judges
-    /// them.
-    pub fn flush(&mut self, now: Time) {
-        if let Some(held) = &mut self.held {
-            let resolved = held.read(now);
-            // It says that the samples are passed on, too.
-            self.note(|| Step::Resolved(resolved));
-        }
-        self.judge_held();
-    }
-
-    /// Judges the held samples without reading memory.
-    pub fn pass_on(&mut self) {
-        if self.held.as_ref().is_some_and(|held| !held.is_empty()) {
-            self.note(|| Step::PassOn);
-        }
-        self.judge_held();
-    }
-
-    fn judge_held(&mut self) {
-        let Some(samples) = self.held.as_mut().map(Held::take) else {
-            return;
-        };
-        for (sample, decoded) in &samples {
-            self.judge(sample, decoded);
-        }
-        if let Some(held) = &mut self.held {
-            held.reuse(samples);
-        }
-    }
-
-    /// What could not be read of the target's memory, for the report.
-    pub fn memory_limit(&self) -> Option<Limit> {
-        self.held.as_ref()?.limit()
     }
 
     /// Replaces the known mappings of a living process.

@@ -1,9 +1,9 @@
 //! What is known of one process image: its mappings, and the files that have been read. The queries
 //! are in the files beside this one.
 
-use super::copies::Copies;
 use super::lock_call::FoundCall;
 use super::thread_blocks::ThreadBlocks;
+use crate::copies::Copies;
 use crate::files::Files;
 use crate::generated::GeneratedCode;
 use crate::limits::Limits;
@@ -13,7 +13,7 @@ use crate::remembered::Memory;
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
-use sunder_access::Mappings;
+use sunder_access::{CodeAddress, Mappings};
 
 /// Names of one process image. Loads lazily, owns all caches.
 pub struct Names {
@@ -64,6 +64,20 @@ impl Names {
     /// Sets the functions whose code a runtime made while the program ran.
     pub fn set_generated(&mut self, code: GeneratedCode) {
         self.generated = code;
+    }
+
+    /// Adds instructions of a copy of code that a remedy made, each with the original one: queries about
+    /// it are answered for that one.
+    pub fn add_copies(
+        &mut self,
+        instructions: impl IntoIterator<Item = (CodeAddress, CodeAddress)>,
+    ) {
+        self.copies.add(instructions);
+    }
+
+    /// The instruction that is told of in place of the one at `code`.
+    pub(super) fn original(&self, code: CodeAddress) -> CodeAddress {
+        self.copies.original(code)
     }
 
     /// Replaces the mappings. Modules that have been read stay in memory.

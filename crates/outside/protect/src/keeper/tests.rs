@@ -1,6 +1,8 @@
 //! A keeper of the test process itself, or of none; no thread is stopped.
 
 use super::*;
+use crate::threads::no_longer_exists;
+use sunder_wire::isolation::Control;
 
 /// A keeper that looks at no threads, and the control file that it shares with the process.
 fn keeper_of(process: i32) -> (Keeper, Rc<Shared>) {

@@ -1,7 +1,6 @@
 //! Copies of the program's code that a remedy has put into its memory. A reader knows the original:
 //! queries about an instruction of a copy are answered for the instruction that it stands for.
 
-use super::process::Names;
 use std::collections::HashMap;
 use sunder_access::CodeAddress;
 
@@ -14,27 +13,20 @@ const MOST: usize = 1 << 20;
 pub struct Copies(HashMap<CodeAddress, CodeAddress>);
 
 impl Copies {
-    /// The instruction for which the one at `code` stands: itself, unless it is of a copy.
-    fn original(&self, code: CodeAddress) -> CodeAddress {
-        self.0.get(&code).copied().unwrap_or(code)
-    }
-}
-
-impl Names {
-    /// Adds instructions of a copy of code, each with the one that it stands for.
-    pub fn add_copies(
+    /// Adds instructions of a copy, each with the one that it stands for.
+    pub(crate) fn add(
         &mut self,
         instructions: impl IntoIterator<Item = (CodeAddress, CodeAddress)>,
     ) {
         for (copy, original) in instructions {
-            if self.copies.0.len() < MOST {
-                self.copies.0.insert(copy, original);
+            if self.0.len() < MOST {
+                self.0.insert(copy, original);
             }
         }
     }
 
-    /// The instruction that is told of in place of the one at `code`.
-    pub(super) fn original(&self, code: CodeAddress) -> CodeAddress {
-        self.copies.original(code)
+    /// The instruction for which the one at `code` stands: itself, unless it is of a copy.
+    pub(crate) fn original(&self, code: CodeAddress) -> CodeAddress {
+        self.0.get(&code).copied().unwrap_or(code)
     }
 }
