@@ -23,11 +23,15 @@ const MOST_FORESEEN: usize = 1024;
 /// The functions that a function calls or jumps to at its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Called {
-    /// All of them, by ascending address.
+    /// Those from which the function can get to its end, by ascending address. What only reports a
+    /// failure (a bounds check of Rust, an assertion) is none of them.
     pub all: Vec<CodeAddress>,
     /// Those that are called in the loop that contains the current instruction; `None` if it is
     /// in no loop.
     pub looped: Option<Vec<CodeAddress>>,
+    /// Whether control can get from the current instruction to the function's end. A function that
+    /// only reports a failure has none.
+    pub ends: bool,
 }
 
 /// The functions that a function calls, as far as its own instructions and the linker's slots
@@ -63,9 +67,11 @@ pub fn call_targets(frame: &Frame<'_>, memory: Memory<'_>, moved: &MovedPage) ->
     graph.pass_calls();
     let at = graph.find(OUTER, frame.ip.0);
     let outermost = at.and_then(|at| graph.loops(at).into_iter().next());
+    let comes_to_an_end = graph.before_ends(&frame.code);
     Called {
-        all: those(&|_| true),
+        all: those(&|&n| comes_to_an_end[n]),
         looped: outermost.map(|body| those(&|n| body.contains(n))),
+        ends: at.is_some_and(|at| comes_to_an_end[at]),
     }
 }
 
@@ -109,7 +115,13 @@ pub(crate) fn targets(request: &Request<'_>) -> Targets {
     for met in request.met.iter().filter(is_there) {
         add(&mut targets, met.back.0, met.function.0);
     }
+    // As when a loop is chosen: the outermost one. What a thread does after it is not copied.
     for depth in (0..=request.callers.len()).rev() {
+        let outer = depth.checked_sub(1).and_then(|n| request.callers.get(n));
+        let outer = outer.unwrap_or(&request.frame);
+        if !Graph::is_in_loop(outer, request.memory) {
+            continue;
+        }
         let before = targets.clone();
         let context = Context::of(request, &before);
         if let Some((graph, at)) = Graph::within(request, depth, &context) {
@@ -120,9 +132,13 @@ pub(crate) fn targets(request: &Request<'_>) -> Targets {
     targets
 }
 
-/// Follows the thread from the fault on, as far as its registers and memory are known.
+/// Follows the thread from the fault on in its outermost loop, as far as its registers and memory are
+/// known.
 fn foresee(request: &Request<'_>, mut graph: Graph, at: usize, targets: &mut Targets) {
     graph.pass_calls();
+    let Some(body) = graph.loops(at).into_iter().next() else {
+        return;
+    };
     let mut manual = Manual::new();
     let start = at_fault(request);
     let mut met = BTreeSet::from([at]);
@@ -145,7 +161,7 @@ fn foresee(request: &Request<'_>, mut graph: Graph, at: usize, targets: &mut Tar
             after[register.index()] = Some(Values::one(value));
         }
         for &next in &node.next {
-            if met.len() < MOST_FORESEEN && met.insert(next) {
+            if met.len() < MOST_FORESEEN && body.contains(&next) && met.insert(next) {
                 open.push((next, after));
             }
         }

@@ -7,7 +7,9 @@ use crate::flow::Graph;
 use crate::registers::Register;
 use crate::request::Request;
 use crate::values::{Values, either};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
 use alloc::vec::Vec;
 use iced_x86::{ConditionCode, FlowControl, Mnemonic, OpKind};
 
@@ -32,8 +34,9 @@ const MOST_CHANGES: u32 = 24;
 struct Search<'a> {
     graph: &'a Graph,
     body: &'a BTreeSet<usize>,
-    facts: Facts,
-    changes: BTreeMap<usize, u32>,
+    /// By instruction, as they are so far. A state is large, and changes often.
+    facts: Vec<Option<Box<State>>>,
+    changes: Vec<u32>,
     /// Values that registers are compared with, and their neighbours.
     bounds: BTreeSet<u64>,
 }
@@ -58,21 +61,24 @@ pub(crate) fn facts(
     let mut search = Search {
         graph,
         body,
-        facts: Facts::new(),
-        changes: BTreeMap::new(),
+        facts: vec![None; graph.nodes.len()],
+        changes: vec![0; graph.nodes.len()],
         bounds: BTreeSet::new(),
     };
-    let mut open = Vec::new();
+    // In the order of control: what comes before an instruction settles first.
+    let ranks = ranks(graph, body, starts);
+    let mut open: BTreeSet<(usize, usize)> = BTreeSet::new();
+    let rank = |n: usize| (ranks.get(n).copied().unwrap_or(0), n);
     for (start, state) in starts {
         if search.arrives(*start, *state) {
-            open.push(*start);
+            open.insert(rank(*start));
         }
     }
-    while let Some(n) = open.pop() {
-        let Some(before) = search.facts.get(&n).copied() else {
+    while let Some((_, n)) = open.pop_first() {
+        let Some(before) = &search.facts[n] else {
             continue;
         };
-        let mut after = graph.nodes[n].effects.apply(&before);
+        let mut after = graph.nodes[n].effects.apply(before);
         if let Some(check) = checks.get(&n) {
             after[check.register.index()] = Some(Values::one(check.value));
         }
@@ -80,11 +86,45 @@ pub(crate) fn facts(
             let mut arriving = after;
             search.refine(n, next, &mut arriving);
             if search.arrives(next, arriving) {
-                open.push(next);
+                open.insert(rank(next));
             }
         }
     }
-    search.facts
+    let found = search.facts.into_iter().enumerate();
+    found.filter_map(|(n, state)| Some((n, *state?))).collect()
+}
+
+/// The place of each node in an order in which it comes before those that control gets to from it,
+/// loops apart.
+fn ranks(graph: &Graph, body: &BTreeSet<usize>, starts: &[(usize, State)]) -> Vec<usize> {
+    let mut ranks = vec![0; graph.nodes.len()];
+    let mut met = vec![false; graph.nodes.len()];
+    let mut last = graph.nodes.len();
+    for &(start, _) in starts.iter().rev() {
+        // Each with the number of its successors that have been followed.
+        let mut way = Vec::new();
+        if body.contains(&start) && !met[start] {
+            met[start] = true;
+            way.push((start, 0));
+        }
+        while let Some((n, followed)) = way.last_mut() {
+            let next = graph.nodes[*n].next.get(*followed).copied();
+            *followed += 1;
+            match next {
+                Some(next) if body.contains(&next) && !met[next] => {
+                    met[next] = true;
+                    way.push((next, 0));
+                }
+                Some(_) => {}
+                None => {
+                    last -= 1;
+                    ranks[*n] = last;
+                    way.pop();
+                }
+            }
+        }
+    }
+    ranks
 }
 
 impl Search<'_> {
@@ -93,19 +133,19 @@ impl Search<'_> {
         if !self.body.contains(&n) {
             return false;
         }
-        let Some(old) = self.facts.get(&n) else {
-            self.facts.insert(n, state);
+        let Some(old) = &mut self.facts[n] else {
+            self.facts[n] = Some(Box::new(state));
             return true;
         };
         let mut met = either(old, &state);
-        if met == *old {
+        if met == **old {
             return false;
         }
-        let changes = self.changes.entry(n).or_insert(0);
+        let changes = &mut self.changes[n];
         *changes += 1;
         if *changes > PATIENCE {
             let give_up = *changes > MOST_CHANGES;
-            for (now, old) in met.iter_mut().zip(old) {
+            for (now, old) in met.iter_mut().zip(old.iter()) {
                 if let (Some(was), Some(is)) = (*old, *now)
                     && was != is
                 {
@@ -118,7 +158,7 @@ impl Search<'_> {
                 }
             }
         }
-        self.facts.insert(n, met);
+        **old = met;
         true
     }
 
@@ -281,13 +321,13 @@ pub(crate) fn needed(
     checks: &Checks,
     known: Option<&Facts>,
 ) -> BTreeMap<usize, u32> {
-    let mut needed: BTreeMap<usize, u32> = BTreeMap::new();
+    let mut needed = vec![0; graph.nodes.len()];
     loop {
         let mut changed = false;
         for &n in body.iter().rev() {
             let node = &graph.nodes[n];
-            let next = node.next.iter().filter_map(|next| needed.get(next));
-            let mut after = next.fold(0, |all, &registers| all | registers);
+            // Those outside of the loop need nothing of it.
+            let mut after = node.next.iter().fold(0, |all, &next| all | needed[next]);
             if let Some(check) = checks.get(&n) {
                 after &= !check.register.bit();
             }
@@ -301,10 +341,10 @@ pub(crate) fn needed(
             if let Some(known) = known {
                 before &= known.get(&n).map_or(0, known_registers);
             }
-            changed |= needed.insert(n, before) != Some(before);
+            changed |= core::mem::replace(&mut needed[n], before) != before;
         }
         if !changed {
-            return needed;
+            return body.iter().map(|&n| (n, needed[n])).collect();
         }
     }
 }

@@ -2,6 +2,7 @@
 //! flow between them.
 
 use crate::effects::Effects;
+use crate::index::Index;
 use crate::kernel::{FLAGS_OF_KERNEL_CALL, is_harmless, is_kernel_call, number};
 use crate::pointers::{Context, is_through};
 use crate::reach::has_register;
@@ -51,7 +52,7 @@ pub(crate) struct Node {
 #[derive(Clone, Debug)]
 pub(crate) struct Graph {
     pub nodes: Vec<Node>,
-    index: BTreeMap<(u8, u64), usize>,
+    index: Index,
     /// The calls whose functions are copied.
     pub calls: Vec<Called>,
     /// Jumps through tables.
@@ -127,7 +128,7 @@ impl Graph {
     pub(crate) fn of(frame: &Frame<'_>, context: &Context<'_>) -> Self {
         let mut graph = Self {
             nodes: Vec::new(),
-            index: BTreeMap::new(),
+            index: Index::default(),
             calls: Vec::new(),
             tables: BTreeMap::new(),
             through: BTreeMap::new(),
@@ -187,7 +188,8 @@ impl Graph {
                 continue;
             };
             let more = self.nodes.len() + code.bytes.len() / LENGTH;
-            if target == frame.code.start.0 || (through || ends_in) && more > MOST_THROUGH {
+            let too_much = (through || ends_in) && more > MOST_THROUGH;
+            if target == frame.code.start.0 || too_much && !context.is_in(target) {
                 continue;
             }
             let instance = if ends_in {
@@ -254,7 +256,7 @@ impl Graph {
     }
 
     pub(crate) fn find(&self, instance: u8, ip: u64) -> Option<usize> {
-        self.index.get(&(instance, ip)).copied()
+        self.index.get(instance, ip)
     }
 
     /// Decodes what can be reached from the start of `code` and from `ip`.
@@ -264,7 +266,7 @@ impl Graph {
         // `ip` is decoded first: its surroundings matter most if the code is too long.
         let mut open = vec![code.start.0, ip];
         while let Some(ip) = open.pop() {
-            let known = self.index.contains_key(&(instance, ip));
+            let known = self.find(instance, ip).is_some();
             if known || !code.contains(ip) || self.nodes.len() >= MOST {
                 continue;
             }
@@ -290,7 +292,7 @@ impl Graph {
                 open.extend(&table.targets);
                 self.tables.insert(self.nodes.len(), table);
             }
-            self.index.insert((instance, ip), self.nodes.len());
+            self.index.insert(instance, code, ip, self.nodes.len());
             let (effects, flags) = if is_kernel_call(&instruction) {
                 (Effects::of_kernel_call(), FLAGS_OF_KERNEL_CALL)
             } else {
@@ -324,7 +326,12 @@ impl Graph {
             if let Some(table) = self.tables.get(&at) {
                 next.extend(table.targets.iter().filter_map(|&t| self.find(instance, t)));
             }
-            let inner: Vec<(u8, u64)> = self.instances(at).collect();
+            let is_call = successors.after.is_some();
+            let inner: Vec<(u8, u64)> = is_call
+                .then(|| self.instances(at))
+                .into_iter()
+                .flatten()
+                .collect();
             if !inner.is_empty() {
                 // With another pointer the thread leaves the copy. A call preserves no flags.
                 let starts = inner.into_iter();
@@ -390,6 +397,32 @@ impl Graph {
         let all = vec![true; graph.nodes.len()];
         let at = graph.find(OUTER, frame.ip.0);
         at.is_some_and(|at| !graph.cycle(at, &all).is_empty())
+    }
+
+    /// For each node, whether control can get from it to where `code` returns or jumps out of itself.
+    pub(crate) fn before_ends(&self, code: &Code<'_>) -> Vec<bool> {
+        let ends = |node: &Node| {
+            let i = &node.instruction;
+            match i.flow_control() {
+                FlowControl::Return => true,
+                FlowControl::IndirectBranch => node.next.is_empty(),
+                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+                    !code.contains(i.near_branch_target())
+                }
+                _ => false,
+            }
+        };
+        let mut before: Vec<bool> = self.nodes.iter().map(ends).collect();
+        let mut open: Vec<usize> = (0..before.len()).filter(|&n| before[n]).collect();
+        while let Some(n) = open.pop() {
+            for &earlier in &self.nodes[n].before {
+                if !before[earlier] {
+                    before[earlier] = true;
+                    open.push(earlier);
+                }
+            }
+        }
+        before
     }
 
     /// The loops around `at`, the outermost first.

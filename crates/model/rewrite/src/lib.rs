@@ -41,6 +41,7 @@ mod emit;
 mod facts;
 mod flow;
 mod frame;
+mod index;
 mod kernel;
 mod layout;
 mod live;

@@ -3,7 +3,7 @@
 //! control-flow graph; it must not follow control flow itself.
 
 use crate::reach::is_far;
-use crate::request::{Code, Memory, MovedPage, Relocation, Request};
+use crate::request::{Code, Frame, Memory, MovedPage, Relocation, Request};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use iced_x86::{Instruction, OpKind, Register as Part};
@@ -35,6 +35,9 @@ pub(crate) struct Context<'a> {
     pub targets: &'a Targets,
     /// The address of the copy, if there is to be one.
     pub at: Option<CodeAddress>,
+    /// The function of the fault, and its callers: without one of them, no loop of a caller holds
+    /// the instruction.
+    pub frames: Option<(CodeAddress, &'a [Frame<'a>])>,
 }
 
 /// No targets are known.
@@ -49,6 +52,7 @@ impl<'a> Context<'a> {
             moved: None,
             targets: &NOWHERE,
             at: None,
+            frames: None,
         }
     }
 
@@ -59,6 +63,7 @@ impl<'a> Context<'a> {
             moved: Some(request.moved),
             targets,
             at: Some(request.at),
+            frames: Some((request.frame.code.start, request.callers)),
         }
     }
 
@@ -78,6 +83,13 @@ impl<'a> Context<'a> {
         };
         let known = self.targets.get(&i.next_ip()).cloned();
         known.unwrap_or_else(|| slot().into_iter().collect())
+    }
+
+    /// Whether the thread is in the function that begins at `target`.
+    pub(crate) fn is_in(&self, target: u64) -> bool {
+        self.frames.is_some_and(|(own, callers)| {
+            own.0 == target || callers.iter().any(|c| c.code.start.0 == target)
+        })
     }
 
     pub(crate) fn code(&self, target: u64) -> Option<&'a Code<'a>> {

@@ -5,6 +5,7 @@
 use crate::flow::Graph;
 use crate::registers::Register;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
 use alloc::vec::Vec;
 use sunder_x86::Manual;
 
@@ -21,8 +22,10 @@ pub(crate) fn varies_in_loop(
     register: Register,
 ) -> bool {
     let mut manual = Manual::new();
+    let mut within = vec![false; graph.nodes.len()];
+    body.iter().for_each(|&n| within[n] = true);
     let mut made_by: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let mut open = writers(graph, body, at, register);
+    let mut open = writers(graph, &within, at, register);
     while let Some(n) = open.pop() {
         if made_by.contains_key(&n) {
             continue;
@@ -31,7 +34,9 @@ pub(crate) fn varies_in_loop(
             return false;
         }
         let sources = sources(graph, n, &mut manual);
-        let from: Vec<usize> = sources.flat_map(|r| writers(graph, body, n, r)).collect();
+        let from: Vec<usize> = sources
+            .flat_map(|r| writers(graph, &within, n, r))
+            .collect();
         open.extend(&from);
         made_by.insert(n, from);
     }
@@ -46,14 +51,14 @@ fn sources(graph: &Graph, n: usize, manual: &mut Manual) -> impl Iterator<Item =
         .filter(move |r| u32::from(read) & r.bit() != 0 && *r != Register::RSP)
 }
 
-/// The last instructions before `at` that write `register`, on all paths.
-fn writers(graph: &Graph, body: &BTreeSet<usize>, at: usize, register: Register) -> Vec<usize> {
+/// The last instructions `within` the loop before `at` that write `register`, on all paths.
+fn writers(graph: &Graph, within: &[bool], at: usize, register: Register) -> Vec<usize> {
     let mut found = Vec::new();
-    let mut met: BTreeSet<usize> = BTreeSet::new();
-    let before = |n: usize| graph.nodes[n].before.iter().filter(|b| body.contains(b));
+    let mut met = vec![false; graph.nodes.len()];
+    let before = |n: usize| graph.nodes[n].before.iter().filter(|b| within[**b]);
     let mut open: Vec<usize> = before(at).copied().collect();
     while let Some(n) = open.pop() {
-        if !met.insert(n) {
+        if core::mem::replace(&mut met[n], true) {
             continue;
         }
         if graph.nodes[n].effects.writes(register) {

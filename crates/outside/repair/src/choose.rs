@@ -13,9 +13,10 @@ use super::proposal::{Layout, Proposal};
 use super::sampled::Sampled;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
-use sunder_access::{Address, LINE, PAGE, Span, Time};
+use sunder_access::{Address, CodeAddress, LINE, Mapping, Mappings, PAGE, Span, Time};
 use sunder_findings::Unrepaired;
 use sunder_gain::gauge::Bytes;
+use sunder_objects::is_c_library;
 use sunder_observe::proc;
 use sunder_pipeline::Process;
 use sunder_pipeline::{name_line, show_object};
@@ -457,8 +458,24 @@ fn propose(
         object: String::new(),
         cost_share: runs.cost(first).min(1.0),
         threads: first.threads.iter().map(|t| t.thread).collect(),
-        code: first.sites.first().map_or(0, |s| s.instruction.0),
+        code: copied_near(
+            first.sites.iter().map(|s| s.instruction),
+            process.mappings(),
+        ),
     })
+}
+
+/// The instruction near which copies of code are to lie, of the `sites` that use the bytes, busiest
+/// first. What the C library does for the program (a lock, `memcpy`) is copied with the program's own
+/// loop around it, whose globals and calls of libraries must be within reach: the library's code needs
+/// little of that. If no other site is known, it is the program's first code. 0 if there is none.
+fn copied_near(mut sites: impl Iterator<Item = CodeAddress>, mappings: &Mappings) -> u64 {
+    let is_own = |m: &Mapping| {
+        m.execute && m.is_file() && !m.path.starts_with("/memfd:") && !is_c_library(&m.path)
+    };
+    let own = sites.find(|site| mappings.at(Address(site.0)).is_some_and(is_own));
+    let first = || mappings.iter().find(|m| is_own(m)).map(|m| m.span.start.0);
+    own.map(|site| site.0).or_else(first).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -466,6 +483,35 @@ mod tests {
     use super::*;
 
     const HERE: u64 = 0x5000_0000;
+
+    /// A loop that takes a lock uses the bytes in the C library, and is the program's.
+    #[test]
+    fn copies_lie_near_the_program_rather_than_the_c_library() {
+        let code = |start, path: &str| Mapping {
+            span: Span::new(Address(start), 0x1000),
+            file_offset: 0,
+            path: path.into(),
+            inode: 1,
+            read: true,
+            write: false,
+            execute: true,
+            shared: false,
+        };
+        let own = code(HERE, "/usr/bin/program");
+        let plugin = code(0x7f00_0000_0000, "/usr/lib/plugin.so");
+        let c_library = code(0x7f00_1000_0000, "/usr/lib/x86_64-linux-gnu/libc.so.6");
+        let copy = code(0x7f00_2000_0000, "/memfd:sunder-remap (deleted)");
+        let at = |all: &[&Mapping], sites: &[u64]| {
+            let mappings = all.iter().map(|m| (*m).clone()).collect();
+            copied_near(sites.iter().map(|&at| CodeAddress(at)), &mappings)
+        };
+        let all = [&own, &plugin, &c_library, &copy];
+        let (lock, in_copy, in_plugin) = (0x7f00_1000_0010, 0x7f00_2000_0010, 0x7f00_0000_0010);
+        assert_eq!(at(&all, &[lock, in_copy, in_plugin]), in_plugin);
+        assert_eq!(at(&all, &[lock, in_copy]), HERE);
+        assert_eq!(at(&all, &[]), HERE);
+        assert_eq!(at(&[&c_library], &[lock]), 0);
+    }
 
     /// Another layout is looked for during some time only, and not again and again.
     #[test]

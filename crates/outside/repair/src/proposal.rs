@@ -18,7 +18,7 @@ pub struct Proposal {
     pub cost_share: f64,
     /// The threads that use the pages, busiest first.
     pub threads: Vec<ThreadId>,
-    /// Address of the busiest instruction.
+    /// The code near which copies of code are to lie; 0 if none is known.
     pub code: u64,
 }
 

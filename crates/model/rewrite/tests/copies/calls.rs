@@ -386,6 +386,36 @@ fn a_loop_is_left_before_other_far_operands() {
     assert!(!block.is_loop, "{}", text(&block));
 }
 
+/// As a bounds check of Rust or an assertion: the call in the part that nothing comes back from is not
+/// copied, and neither is a function that is all like that.
+#[test]
+fn calls_that_only_report_a_failure_are_not_followed() {
+    let called = |source: &str| {
+        let bytes = assemble(source)?;
+        let code = Code {
+            start: CodeAddress(TEXT),
+            bytes: &bytes,
+        };
+        let ip = CodeAddress(TEXT);
+        let called = call_targets(&Frame { code, ip }, Memory(&read), &moved());
+        let all: Vec<u64> = called.all.iter().map(|at| at.0 - TEXT).collect();
+        Some((all, called.ends))
+    };
+    // Calls to 0x100 and 0x200 from here; the assembler counts from its own beginning.
+    let checked = "cmp rdi, rsi\n ja 1f\n call .+0x100\n ret\n 1: call .+0x200\n ud2";
+    let Some(checked) = called(checked) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    assert_eq!(checked.0.len(), 1, "{checked:x?}");
+    assert!(checked.0[0] < 0x200 && checked.1, "{checked:x?}");
+    let fails = called("sub rsp, 8\n call .+0x100\n ud2").expect("assembled");
+    assert_eq!(fails, (Vec::new(), false));
+    // What it ends in may come back.
+    let leaves = called("sub rsp, 8\n call .+0x100\n add rsp, 8\n jmp .+0x200").expect("assembled");
+    assert_eq!((leaves.0.len(), leaves.1), (2, true));
+}
+
 #[test]
 fn more_targets_lists_the_functions_that_a_copy_could_include() {
     let body = "call .Lstub\n mov rdx, [r12]\n call [rdx+0x10]";

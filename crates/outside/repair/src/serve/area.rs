@@ -1,7 +1,7 @@
 //! A range of pages whose bytes have moved: what is remembered of threads that asked for copies of code,
 //! and how a copy is made. What is remembered has limits, since the program writes the requests.
 
-use super::called::{called_functions, callers, codes};
+use super::called::{called_functions, callers, calls_in_loops, codes};
 use crate::busy::Busy;
 use crate::code::TargetCode;
 use std::collections::{BTreeMap, HashMap};
@@ -150,20 +150,28 @@ impl MovedArea {
             memory: Memory(&nothing),
             at: CodeAddress(self.at + self.used),
         };
-        let (callees, met) = if alone {
-            Default::default()
+        let calls = if alone {
+            Vec::new()
         } else {
-            called_functions(code, &request)
+            calls_in_loops(code, &request)
+        };
+        // A loop that is copied is none of a caller beyond these.
+        request.callers = &callers[..calls.len().saturating_sub(1)];
+        let is_in_loop = !calls.is_empty();
+        let (callees, met) = if is_in_loop {
+            called_functions(code, &request, calls)
+        } else {
+            Default::default()
         };
         let callees = codes(&callees);
         let memory = |at: Address, width| code.number(at.0, width);
         request.callees = &callees;
         request.met = &met;
         request.memory = Memory(&memory);
-        let made = if alone {
-            specialise_alone(&request)
-        } else {
+        let made = if is_in_loop {
             specialise(&request)
+        } else {
+            specialise_alone(&request)
         };
         let block = made.map_err(|refusal| refusal.to_string())?;
         // A copy of one instruction says nothing about the loop. If the thread comes back, that
@@ -172,7 +180,7 @@ impl MovedArea {
             seen.push(block.seen);
         }
         self.count(start, &block);
-        if !alone {
+        if is_in_loop {
             self.met = met;
         }
         Ok(block)

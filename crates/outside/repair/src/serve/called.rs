@@ -67,23 +67,29 @@ pub fn codes(functions: &Functions) -> Vec<Code<'_>> {
     codes.collect()
 }
 
-/// The short functions that are called within the outermost loop of a request's functions, and
-/// those that they call. Also the request's calls through pointers to such functions, with those
-/// that were met before.
-pub fn called_functions(code: &mut TargetCode, request: &Request<'_>) -> (Functions, Vec<Met>) {
+/// The calls of an instruction's function and of its callers, up to the outermost one of them that is
+/// in a loop of its own there; nothing if none is.
+pub fn calls_in_loops(code: &TargetCode, request: &Request<'_>) -> Vec<Called> {
     let read = |at: Address, width| code.number(at.0, width);
     let frames = std::iter::once(&request.frame).chain(request.callers);
     let calls = frames.map(|frame| call_targets(frame, Memory(&read), request.moved));
-    let calls: Vec<Called> = calls.collect();
+    let mut calls: Vec<Called> = calls.collect();
     let outermost = calls.iter().rposition(|called| called.looped.is_some());
-    let mut open: Vec<CodeAddress> = Vec::new();
-    for (depth, called) in calls.into_iter().enumerate() {
-        match outermost {
-            Some(outermost) if depth < outermost => open.extend(called.all),
-            Some(outermost) if depth == outermost => open.extend(called.looped.unwrap_or_default()),
-            _ => {}
-        }
-    }
+    calls.truncate(outermost.map_or(0, |at| at + 1));
+    calls
+}
+
+/// The short functions among `calls`, those of the outermost loop and of the functions within it, and
+/// those that they call. Also the request's calls through pointers to such functions, with those
+/// that were met before.
+pub fn called_functions(
+    code: &mut TargetCode,
+    request: &Request<'_>,
+    mut calls: Vec<Called>,
+) -> (Functions, Vec<Met>) {
+    let looped = calls.pop().and_then(|outermost| outermost.looped);
+    let inner = calls.into_iter().flat_map(|called| called.all);
+    let mut open: Vec<CodeAddress> = inner.chain(looped.unwrap_or_default()).collect();
     let mut found = Functions::new();
     let mut met = request.met.to_vec();
     // The target of a pointer may be known only from the code around another pointer's target.
@@ -142,7 +148,11 @@ fn add_called(
             code: inner,
             ip: target,
         };
-        open.extend(call_targets(&frame, Memory(&read), moved).all);
-        found.push((start, bytes));
+        let calls = call_targets(&frame, Memory(&read), moved);
+        // A thread that gets into a function without an end does not come back to the loop.
+        if calls.ends {
+            open.extend(calls.all);
+            found.push((start, bytes));
+        }
     }
 }
