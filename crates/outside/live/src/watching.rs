@@ -44,7 +44,7 @@ const SUSPECT_EVERY: Duration = Duration::from_millis(25);
 /// 20,000 mappings, which takes some 25 ms each time.
 const READING_IS_ONE_IN: u32 = 100;
 /// The same in the first moments, in which a program maps most of what it will have.
-const READING_IS_ONE_IN_AT_FIRST: u32 = 10;
+const READING_IS_ONE_IN_AT_FIRST: u32 = 4;
 
 /// The longest duration of one burst.
 const BURST: Duration = Duration::from_millis(4);
