@@ -36,6 +36,8 @@ pub fn near(mappings: &Mappings, taken: &[(u64, u64)], near: u64, bytes: u64) ->
     let mut best: Option<u64> = None;
     let mut before = (LOWEST, false);
     for (start, end, heap) in used.into_iter().chain([(HIGHEST, HIGHEST, false)]) {
+        // The kernel's own page of old system calls is listed too, far above user space.
+        let start = start.min(HIGHEST);
         let margin = if before.1 { FOR_THE_HEAP } else { MARGIN };
         let low = (before.0 + margin).next_multiple_of(4096);
         if let Some(high) = start.checked_sub(MARGIN + bytes).map(|h| h & !4095)
@@ -92,6 +94,20 @@ pub mod tests {
         ]);
         let at = near(&all, &[], text + 0x9000, 0x4_0000).expect("there is room");
         assert_eq!(at, text - MARGIN - 0x4_0000);
+    }
+
+    /// Without randomisation, libraries lie below the first thread's stack, and that at the end of
+    /// user space. What comes then is the kernel's.
+    #[test]
+    fn nothing_lies_beyond_user_space() {
+        let library = 0x7fff_f7dd_9000;
+        let all = mapped(&[
+            (library, library + 0x20_0000, "/libc.so.6"),
+            (0x7fff_fffd_e000, 0x7fff_ffff_f000, "[stack]"),
+            (0xffff_ffff_ff60_0000, 0xffff_ffff_ff60_1000, "[vsyscall]"),
+        ]);
+        let at = near(&all, &[], library, 0x4_0000).expect("there is room");
+        assert!(at + 0x4_0000 <= 0x7fff_fffd_e000 - FOR_THE_STACK, "{at:#x}");
     }
 
     /// As on most kernels: the vDSO lies just above the first thread's stack.
