@@ -2,8 +2,8 @@
 //! those of the program alone. Judged by the result, never by time.
 
 use crate::support::repaired::{
-    MOST_BUSY_RUNS, Run, arguments, before_others, repaired, repaired_without_ptrace, report,
-    strings, until_moved,
+    MOST_BUSY_RUNS, Run, arguments, before_others, repaired, repaired_without_ptrace,
+    repaired_without_random_addresses, report, strings, until_moved, workload,
 };
 use crate::support::{c_program, plain_sunder, targets};
 use std::process::Command;
@@ -182,6 +182,20 @@ fn the_programs_status_streams_and_environment_are_its_own() {
     assert_eq!(run.status, Some(7));
     assert_eq!(run.stdout, b"out\n0\n");
     assert_eq!(run.stderr, "err\n");
+}
+
+/// Libraries then lie right below the first thread's stack, and other memory of ours below them.
+#[test]
+fn there_is_room_also_without_randomisation() {
+    let _alone = targets::alone();
+    until_moved("without randomisation", false, |times| {
+        let (words, native) = workload("linear_regression", 2, times);
+        let run = repaired_without_random_addresses("not-random", &strings(&words));
+        assert_eq!(run.stdout, native, "{}", run.stderr);
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
+        assert_eq!(run.repair().hindrance, None, "{}", run.stderr);
+        run
+    });
 }
 
 #[test]

@@ -20,6 +20,20 @@ pub fn refuse_ptrace(command: &mut Command) {
     refuse(command, libc::SYS_ptrace, libc::EPERM);
 }
 
+/// For `command` and all that it starts, addresses are not random, as in a debugger.
+pub fn without_random_addresses(command: &mut Command) {
+    let set = || {
+        // SAFETY: takes an integer, and is async-signal-safe.
+        let before = unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
+        if before < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    };
+    // SAFETY: the closure calls only what is async-signal-safe.
+    unsafe { command.pre_exec(set) };
+}
+
 fn refuse(command: &mut Command, call: i64, errno: i32) {
     let refuse = libc::SECCOMP_RET_ERRNO | errno as u32;
     let number = call as u32;

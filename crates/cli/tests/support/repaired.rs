@@ -1,6 +1,6 @@
 //! Runs programs under `sunder repair` and reads their reports.
 
-use super::confine::refuse_ptrace;
+use super::confine::{refuse_ptrace, without_random_addresses};
 use super::{plain_sunder, targets};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -48,6 +48,13 @@ pub fn repaired_without_ptrace(name: &str, options: &[&str], program: &[&str]) -
     let mut sunder = plain_sunder();
     refuse_ptrace(&mut sunder);
     repaired_by(sunder, name, options, program)
+}
+
+/// The same with the addresses that every program has without randomisation.
+pub fn repaired_without_random_addresses(name: &str, program: &[&str]) -> Run {
+    let mut sunder = plain_sunder();
+    without_random_addresses(&mut sunder);
+    repaired_by(sunder, name, &[], program)
 }
 
 /// Raises the priority of `command` and all that it starts, where that is allowed, so that other

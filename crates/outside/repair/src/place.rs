@@ -7,6 +7,10 @@ use sunder_access::Mappings;
 const MARGIN: u64 = 1 << 20;
 /// Space below the first thread's stack, which grows downwards.
 const FOR_THE_STACK: u64 = 1 << 30;
+/// The same where there is no other room. Without randomisation the C library lies right below what the
+/// kernel keeps free for the stack: 128 MiB, or as much as its limit, which mostly is 8 MiB. Our memory
+/// is at the end of that which the stack would reach last.
+const LEAST_FOR_THE_STACK: u64 = 64 << 20;
 /// Space above the heap, which grows upwards.
 const FOR_THE_HEAP: u64 = 1 << 30;
 /// Displacements and branches reach 2 GiB; what is left out allows for the sizes of both parts.
@@ -19,11 +23,22 @@ const HIGHEST: u64 = (1 << 47) - (1 << 21);
 /// A free address for `bytes`, as close to `near` as possible. Ranges in `taken` are not free
 /// although nothing is mapped there yet.
 pub fn near(mappings: &Mappings, taken: &[(u64, u64)], near: u64, bytes: u64) -> Option<u64> {
+    let with = |for_the_stack| beside_the_stack(mappings, taken, near, bytes, for_the_stack);
+    with(FOR_THE_STACK).or_else(|| with(LEAST_FOR_THE_STACK))
+}
+
+fn beside_the_stack(
+    mappings: &Mappings,
+    taken: &[(u64, u64)],
+    near: u64,
+    bytes: u64,
+    for_the_stack: u64,
+) -> Option<u64> {
     let mut used: Vec<(u64, u64, bool)> = mappings
         .iter()
         .map(|m| {
             let below = if m.path == "[stack]" {
-                FOR_THE_STACK
+                for_the_stack
             } else {
                 0
             };
@@ -108,6 +123,11 @@ pub mod tests {
         ]);
         let at = near(&all, &[], library, 0x4_0000).expect("there is room");
         assert!(at + 0x4_0000 <= 0x7fff_fffd_e000 - FOR_THE_STACK, "{at:#x}");
+        // Memory below the library, as much as a displacement reaches.
+        let below = (library - (3 << 30), library - 0x1000);
+        let at = near(&all, &[below], library, 0x4_0000).expect("there is room");
+        let behind = library + 0x20_0000;
+        assert_eq!(at, behind + MARGIN, "as far from the stack as can be");
     }
 
     /// As on most kernels: the vDSO lies just above the first thread's stack.
