@@ -23,8 +23,8 @@ const MOST_FORESEEN: usize = 1024;
 /// The functions that a function calls or jumps to at its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Called {
-    /// Those from which the function can get to its end, by ascending address. What only reports a
-    /// failure (a bounds check of Rust, an assertion) is none of them.
+    /// Those called where control can still get to the function's end, by ascending address. Calls
+    /// that only report a failure (a bounds check of Rust, an assertion) are left out.
     pub all: Vec<CodeAddress>,
     /// Those that are called in the loop that contains the current instruction; `None` if it is
     /// in no loop.

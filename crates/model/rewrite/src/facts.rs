@@ -68,7 +68,7 @@ pub(crate) fn facts(
     // In the order of control: what comes before an instruction settles first.
     let ranks = ranks(graph, body, starts);
     let mut open: BTreeSet<(usize, usize)> = BTreeSet::new();
-    let rank = |n: usize| (ranks.get(n).copied().unwrap_or(0), n);
+    let rank = |n: usize| (ranks[n], n);
     for (start, state) in starts {
         if search.arrives(*start, *state) {
             open.insert(rank(*start));
@@ -94,14 +94,14 @@ pub(crate) fn facts(
     found.filter_map(|(n, state)| Some((n, *state?))).collect()
 }
 
-/// The place of each node in an order in which it comes before those that control gets to from it,
-/// loops apart.
+/// The place of each node of `body` in an order in which a node comes before those to which control
+/// gets from it, unless it gets back to the node. Others have 0.
 fn ranks(graph: &Graph, body: &BTreeSet<usize>, starts: &[(usize, State)]) -> Vec<usize> {
     let mut ranks = vec![0; graph.nodes.len()];
     let mut met = vec![false; graph.nodes.len()];
     let mut last = graph.nodes.len();
     for &(start, _) in starts.iter().rev() {
-        // Each with the number of its successors that have been followed.
+        // The nodes of the way from `start`, each with how many of its successors were followed.
         let mut way = Vec::new();
         if body.contains(&start) && !met[start] {
             met[start] = true;

@@ -326,12 +326,11 @@ impl Graph {
             if let Some(table) = self.tables.get(&at) {
                 next.extend(table.targets.iter().filter_map(|&t| self.find(instance, t)));
             }
-            let is_call = successors.after.is_some();
-            let inner: Vec<(u8, u64)> = is_call
-                .then(|| self.instances(at))
-                .into_iter()
-                .flatten()
-                .collect();
+            // Only calls have instances; looking through all calls for every node takes long.
+            let inner: Vec<(u8, u64)> = match successors.after {
+                Some(_) => self.instances(at).collect(),
+                None => Vec::new(),
+            };
             if !inner.is_empty() {
                 // With another pointer the thread leaves the copy. A call preserves no flags.
                 let starts = inner.into_iter();

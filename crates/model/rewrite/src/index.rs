@@ -4,8 +4,8 @@ use crate::request::Code;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The nodes by instance and address. There are several look-ups for each instruction of each graph, and
-/// threads of the program wait meanwhile.
+/// The nodes by instance and address. Each instruction of a graph is looked up several times while a
+/// thread of the program waits, so a look-up is one access to an array.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index(Vec<Vec<Part>>);
 

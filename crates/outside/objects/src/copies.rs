@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use sunder_access::CodeAddress;
 
-/// The most instructions of copies that are known; what is beyond keeps its own address. A remedy
-/// makes at most some ten thousand.
+/// The most instructions of copies that are known; further ones are told by their own address. `repair`
+/// makes at most half of that.
 const MOST: usize = 1 << 20;
 
 /// The instructions of copies, with those that they stand for.

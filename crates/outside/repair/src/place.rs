@@ -8,8 +8,8 @@ const MARGIN: u64 = 1 << 20;
 /// Space below the first thread's stack, which grows downwards.
 const FOR_THE_STACK: u64 = 1 << 30;
 /// The same where there is no other room. Without randomisation the C library lies right below what the
-/// kernel keeps free for the stack: 128 MiB, or as much as its limit, which mostly is 8 MiB. Our memory
-/// is at the end of that which the stack would reach last.
+/// kernel keeps free for the stack: as much as the stack's limit, and at least 128 MiB. Our memory then
+/// lies right above the library, where the stack would come last.
 const LEAST_FOR_THE_STACK: u64 = 64 << 20;
 /// Space above the heap, which grows upwards.
 const FOR_THE_HEAP: u64 = 1 << 30;
@@ -27,6 +27,7 @@ pub fn near(mappings: &Mappings, taken: &[(u64, u64)], near: u64, bytes: u64) ->
     with(FOR_THE_STACK).or_else(|| with(LEAST_FOR_THE_STACK))
 }
 
+/// The same with `for_the_stack` bytes left free below the first thread's stack.
 fn beside_the_stack(
     mappings: &Mappings,
     taken: &[(u64, u64)],

@@ -142,14 +142,8 @@ impl Names {
     fn call_before(&mut self, placed: Placed) -> Option<CallResult> {
         let executable = self.executable() == Some(placed.module);
         let after = LinkAddress(placed.link.0.checked_add(1)?);
-        let Self {
-            modules,
-            options,
-            limits,
-            ..
-        } = self;
-        let (debug, image) = modules.get_mut(placed.module)?.debug(options, limits)?;
-        debug.result_of_call(after, image, executable, &mut limits.sentences)
+        let (debug, image, limits) = self.debug_and_image(placed.module)?;
+        debug.result_of_call(after, image, executable, limits)
     }
 }
 

@@ -22,14 +22,8 @@ impl Names {
 
     fn is_in_loop(&mut self, placed: Placed, function: &str) -> Option<bool> {
         let executable = self.executable() == Some(placed.module);
-        let Self {
-            modules,
-            options,
-            limits,
-            ..
-        } = self;
-        let (debug, image) = modules.get_mut(placed.module)?.debug(options, limits)?;
-        let blocks = debug.loop_around(placed.link, image, executable, &mut limits.sentences)?;
+        let (debug, image, limits) = self.debug_and_image(placed.module)?;
+        let blocks = debug.loop_around(placed.link, image, executable, limits)?;
         if blocks.is_empty() {
             return Some(false);
         }

@@ -6,6 +6,7 @@ use super::thread_blocks::ThreadBlocks;
 use crate::copies::Copies;
 use crate::files::Files;
 use crate::generated::GeneratedCode;
+use crate::image::Image;
 use crate::limits::Limits;
 use crate::module::{Debug, Module};
 use crate::options::NameOptions;
@@ -94,13 +95,22 @@ impl Names {
     /// The debug information of a module, loaded at the first call, and the list for its missing
     /// parts.
     pub(crate) fn debug(&mut self, module: usize) -> Option<(&mut Debug, &mut Vec<String>)> {
+        let (debug, _, limits) = self.debug_and_image(module)?;
+        Some((debug, limits))
+    }
+
+    /// The same with the module's file, whose code is analysed.
+    pub(super) fn debug_and_image(
+        &mut self,
+        module: usize,
+    ) -> Option<(&mut Debug, &Image, &mut Vec<String>)> {
         let Self {
             modules,
             options,
             limits,
             ..
         } = self;
-        let (debug, _) = modules.get_mut(module)?.debug(options, limits)?;
-        Some((debug, &mut limits.sentences))
+        let (debug, image) = modules.get_mut(module)?.debug(options, limits)?;
+        Some((debug, image, &mut limits.sentences))
     }
 }

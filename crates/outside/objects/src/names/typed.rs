@@ -134,15 +134,8 @@ impl Names {
 
     fn loaded_access(&mut self, placed: Placed) -> Option<TypedAccess> {
         let executable = self.executable() == Some(placed.module);
-        let Self {
-            modules,
-            options,
-            limits,
-            ..
-        } = self;
-        let (debug, image) = modules.get_mut(placed.module)?.debug(options, limits)?;
-        let (touched, variable) =
-            debug.touched(placed.link, image, executable, &mut limits.sentences)?;
+        let (debug, image, limits) = self.debug_and_image(placed.module)?;
+        let (touched, variable) = debug.touched(placed.link, image, executable, limits)?;
         let Tables { info, types, .. } = &mut debug.tables;
         let stride = types.stride(touched.ty).unwrap_or(0);
         let offset = types.known_offset(touched.ty, touched.offset, touched.modulo);

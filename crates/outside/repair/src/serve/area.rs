@@ -155,7 +155,7 @@ impl MovedArea {
         } else {
             calls_in_loops(code, &request)
         };
-        // A loop that is copied is none of a caller beyond these.
+        // Loops of callers further out are not copied.
         request.callers = &callers[..calls.len().saturating_sub(1)];
         let is_in_loop = !calls.is_empty();
         let (callees, met) = if is_in_loop {

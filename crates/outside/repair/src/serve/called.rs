@@ -67,8 +67,8 @@ pub fn codes(functions: &Functions) -> Vec<Code<'_>> {
     codes.collect()
 }
 
-/// The calls of an instruction's function and of its callers, up to the outermost one of them that is
-/// in a loop of its own there; nothing if none is.
+/// The calls that the instruction's function makes, and those of its callers, the innermost first, up to
+/// the outermost function whose own loop the thread is in. Empty if it is in no loop.
 pub fn calls_in_loops(code: &TargetCode, request: &Request<'_>) -> Vec<Called> {
     let read = |at: Address, width| code.number(at.0, width);
     let frames = std::iter::once(&request.frame).chain(request.callers);
@@ -149,7 +149,7 @@ fn add_called(
             ip: target,
         };
         let calls = call_targets(&frame, Memory(&read), moved);
-        // A thread that gets into a function without an end does not come back to the loop.
+        // From a function without an end a thread does not come back to the loop.
         if calls.ends {
             open.extend(calls.all);
             found.push((start, bytes));
