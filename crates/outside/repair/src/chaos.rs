@@ -74,6 +74,7 @@ impl Chaos {
             cost_share: 0.0,
             threads,
             code: 0,
+            near: 0,
         })
     }
 }

@@ -458,7 +458,8 @@ fn propose(
         object: String::new(),
         cost_share: runs.cost(first).min(1.0),
         threads: first.threads.iter().map(|t| t.thread).collect(),
-        code: copied_near(
+        code: first.sites.first().map_or(0, |s| s.instruction.0),
+        near: copied_near(
             first.sites.iter().map(|s| s.instruction),
             process.mappings(),
         ),
@@ -481,6 +482,7 @@ fn copied_near(mut sites: impl Iterator<Item = CodeAddress>, mappings: &Mappings
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::tests::writable;
 
     const HERE: u64 = 0x5000_0000;
 
@@ -488,14 +490,9 @@ mod tests {
     #[test]
     fn copies_lie_near_the_program_rather_than_the_c_library() {
         let code = |start, path: &str| Mapping {
-            span: Span::new(Address(start), 0x1000),
-            file_offset: 0,
-            path: path.into(),
             inode: 1,
-            read: true,
-            write: false,
             execute: true,
-            shared: false,
+            ..writable(start, start + 0x1000, path)
         };
         let own = code(HERE, "/usr/bin/program");
         let plugin = code(0x7f00_0000_0000, "/usr/lib/plugin.so");

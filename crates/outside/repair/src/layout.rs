@@ -120,6 +120,7 @@ mod tests {
             cost_share: 0.5,
             threads: Vec::new(),
             code: 0,
+            near: 0,
         }
     }
 

@@ -18,8 +18,10 @@ pub struct Proposal {
     pub cost_share: f64,
     /// The threads that use the pages, busiest first.
     pub threads: Vec<ThreadId>,
-    /// The code near which copies of code are to lie; 0 if none is known.
+    /// Address of the busiest instruction; 0 if none is known.
     pub code: u64,
+    /// The code near which copies of code are to lie; 0 if none is known.
+    pub near: u64,
 }
 
 impl Proposal {
@@ -29,6 +31,12 @@ impl Proposal {
         groups
             .map(|g| (self.page + g.offset, self.page + g.end()))
             .collect()
+    }
+
+    /// The code about which threads will ask first: what uses the bytes, and the program's loop around
+    /// it.
+    pub fn all_code(&self) -> impl Iterator<Item = u64> {
+        [self.code, self.near].into_iter().filter(|&at| at != 0)
     }
 
     /// Whether an address lies on its pages.

@@ -361,3 +361,87 @@ fn wake(word: &AtomicU32) {
 }
 
 const _: () = assert!(CACHE < 1 << 31, "offsets of code are 32 bits");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use sunder_access::{Address, Span, ThreadId, Time};
+    use sunder_observe::RawSample;
+    use sunder_pipeline::{Follow, Session, judge_config};
+    use sunder_rewrite::{Code, Frame, Memory, Request, Rule, specialise};
+
+    /// A thread waits behind the access that the line holds up. There, the sample tells the access in a
+    /// copy as it does in the original, at the new place.
+    #[test]
+    fn a_sample_in_a_copy_tells_the_access_before_it() {
+        // `add [rdi], rax; sub rcx, 1; jne` to the first; `ret`.
+        let loop_of = [0x48, 1, 7, 0x48, 0x83, 0xe9, 1, 0x75, 0xf7, 0xc3];
+        let (text, page, at) = (0x40_0000, 0x50_0000, 0x41_0000);
+        let moved = MovedPage {
+            page: Span::new(Address(page), 4096),
+            rules: vec![Rule {
+                bytes: Span::new(Address(page), 4096),
+                delta: 0x10_0000,
+            }],
+        };
+        let mut registers = Registers {
+            ip: CodeAddress(text),
+            ..Registers::default()
+        };
+        (registers.general[1], registers.general[7]) = (100, page + 64);
+        let code = Code {
+            start: CodeAddress(text),
+            bytes: &loop_of,
+        };
+        let block = specialise(&Request {
+            frame: Frame {
+                code,
+                ip: registers.ip,
+            },
+            callers: &[],
+            callees: &[],
+            registers,
+            downwards: false,
+            moved: &moved,
+            seen: &[],
+            met: &[],
+            memory: Memory(&|_, _| None),
+            at: CodeAddress(at),
+        })
+        .expect("the loop can be copied");
+        let copy = copied(&block, at).expect("it has instructions");
+        let is_behind = |one: &&(CodeAddress, CodeAddress)| one.1.0 == text + 3;
+        let behind = copy.originals.iter().find(is_behind);
+        let behind = behind.expect("the `sub` is copied").0;
+
+        let config = judge_config(64, None).expect("a line of 64 bytes");
+        let mut session = Session::new(config, Follow::All);
+        // No process has this number.
+        let process = ProcessId(u32::MAX >> 1);
+        let sample = RawSample {
+            time: Time(1_000_000),
+            process,
+            thread: ThreadId(process.0),
+            cpu: 0,
+            period_ns: 1_000_000,
+            registers: sunder_observe::Registers {
+                general: registers.general,
+                ip: behind,
+            },
+        };
+        let accesses = |session: &mut Session| session.process(process).figures.accesses;
+        session.sample(&sample);
+        assert_eq!(accesses(&mut session), 0, "nothing is known of the code");
+        session.copied(process, copy);
+        // Lines that were touched once do not count.
+        for later in [1_000_000, 2_000_000] {
+            let time = sample.time.after(Duration::from_nanos(later));
+            session.sample(&RawSample { time, ..sample });
+        }
+        assert_eq!(accesses(&mut session), 2);
+        let judge = &session.process(process).judge;
+        let used = |at: u64| judge.used(Span::new(Address(at), 8), Time(0)).len();
+        assert_eq!((used(page + 64), used(page + 64 + 0x10_0000)), (0, 1));
+    }
+}

@@ -23,6 +23,7 @@ fn attempt() -> Attempt {
         cost_share: 0.5,
         threads: vec![ThreadId(1), ThreadId(2)],
         code: 0,
+        near: 0,
     };
     Attempt::new(proposal, Vec::new(), Some(0), Time(0), Windows::new())
 }

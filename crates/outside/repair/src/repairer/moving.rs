@@ -153,7 +153,10 @@ impl Repairer {
         }
         if let Some(server) = &self.server {
             server.renew(&mappings);
-            server.prepare(attempt.proposal.code);
+            attempt
+                .proposal
+                .all_code()
+                .for_each(|at| server.prepare(at));
         }
         attempt.mappings = mappings;
         Ok(())
@@ -190,10 +193,10 @@ impl Repairer {
         let full = || "there is no room near it in the address space".to_owned();
         let at = place::near(&mappings, &self.taken, proposal.page, AREA_BYTES).ok_or_else(full)?;
         self.taken.push((at, at + AREA_BYTES));
-        let text = if proposal.code == 0 {
+        let text = if proposal.near == 0 {
             proposal.page
         } else {
-            proposal.code
+            proposal.near
         };
         let code = place::near(&mappings, &self.taken, text, CACHE).ok_or_else(full)?;
         self.taken.push((code, code + CACHE));
@@ -213,7 +216,7 @@ impl Repairer {
         let moved = rules(proposal, &layout, at);
         if let Some(server) = &self.server {
             server.renew(&mappings);
-            server.prepare(proposal.code);
+            proposal.all_code().for_each(|at| server.prepare(at));
             server.moves(number, moved, proposal.groups.clone(), code);
         }
         Ok(at)
