@@ -188,7 +188,7 @@ fn the_programs_status_streams_and_environment_are_its_own() {
 #[test]
 fn there_is_room_also_without_randomisation() {
     let _alone = targets::alone();
-    until_moved("without randomisation", false, |times| {
+    until_moved("without randomisation", true, |times| {
         let (words, native) = workload("linear_regression", 2, times);
         let run = repaired_without_random_addresses("not-random", &strings(&words));
         assert_eq!(run.stdout, native, "{}", run.stderr);

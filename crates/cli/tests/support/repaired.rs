@@ -1,7 +1,7 @@
 //! Runs programs under `sunder repair` and reads their reports.
 
 use super::confine::{refuse_ptrace, without_random_addresses};
-use super::{plain_sunder, targets};
+use super::{plain_sunder, skips, targets};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -81,8 +81,9 @@ pub fn before_others(command: &mut Command) {
 /// Runs for longer and longer until something was moved; `run` gets the number of times the usual
 /// size. Only threads that contend have bytes moved. If `always`, they contend whenever they run
 /// side by side, and a test whose threads did so in vain fails. If they never did, the test prints
-/// `SKIP:`.
+/// `SKIP:`, and that is counted ([`skips`]).
 pub fn until_moved(what: &str, always: bool, mut run: impl FnMut(u64) -> Run) -> Option<Run> {
+    skips::begun();
     for times in [2, 4, 4, 8, 16] {
         let run = run(times);
         if !run.repair().moved.is_empty() {
@@ -91,6 +92,7 @@ pub fn until_moved(what: &str, always: bool, mut run: impl FnMut(u64) -> Run) ->
         let missed = always && run.side_by_side();
         assert!(!missed, "{what} is moved: {:#?}", run.repair());
     }
+    skips::too_busy();
     println!("SKIP: {what}: its threads did not run side by side");
     None
 }
