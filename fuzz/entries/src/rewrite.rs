@@ -304,7 +304,7 @@ impl<'a> Moved<'a> {
             seen: &self.seen,
             met: &self.met,
             memory: Memory(&read),
-            at: CodeAddress(self.next),
+            near: CodeAddress(self.next),
         };
         // As the tool does it. There are few calls and functions.
         let mut met = self.met.clone();

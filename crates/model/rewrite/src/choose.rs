@@ -8,6 +8,7 @@ use crate::effects::UNKNOWN;
 use crate::facts::{Checks, Facts, at_fault};
 use crate::flow::{Graph, OUTER, can_be_copied};
 use crate::live::live_flags;
+use crate::nodes::Nodes;
 use crate::operand::Operand;
 use crate::plan::{Planned, Planner, Version, seen_now};
 use crate::pointers::{Context, Targets};
@@ -23,7 +24,7 @@ use sunder_x86::Manual;
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub graph: Graph,
-    pub body: BTreeSet<usize>,
+    pub body: Nodes,
     /// The instruction that faulted.
     pub at: usize,
     pub is_loop: bool,
@@ -108,7 +109,7 @@ impl Planned {
     fn chosen(
         self,
         graph: Graph,
-        body: BTreeSet<usize>,
+        body: Nodes,
         at: usize,
         seen: Seen,
         live_flags: BTreeSet<usize>,
@@ -158,18 +159,14 @@ fn can_be_moved(request: &Request<'_>, graph: &Graph, at: usize) -> Result<Seen,
 }
 
 /// The plan for the instruction alone. The entry's conditions check its bounds.
-fn alone(
-    request: &Request<'_>,
-    graph: &Graph,
-    at: usize,
-) -> Result<(BTreeSet<usize>, Planned), Refusal> {
+fn alone(request: &Request<'_>, graph: &Graph, at: usize) -> Result<(Nodes, Planned), Refusal> {
     let ip = request.frame.ip;
     let mut manual = Manual::new();
     let unknown = UNKNOWN;
     if let Some(operation) = StringOperation::of(&graph.nodes[at].instruction) {
         let fast = Version {
             strings: BTreeMap::from([(at, parts(request, &operation)?)]),
-            facts: Facts::from([(at, unknown)]),
+            facts: Facts::from_iter([(at, unknown)]),
             ..Version::default()
         };
         let planned = Planned {
@@ -191,7 +188,7 @@ fn alone(
     );
     let fast = Version {
         plans: BTreeMap::from([(at, plan.ok_or(Refusal::OutOfReach(ip))?)]),
-        facts: Facts::from([(at, unknown)]),
+        facts: Facts::from_iter([(at, unknown)]),
         ..Version::default()
     };
     let planned = Planned {

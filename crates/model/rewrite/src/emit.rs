@@ -15,6 +15,7 @@ use crate::choose::Chosen;
 use crate::flow::can_be_copied;
 use crate::kernel::is_kernel_call;
 use crate::layout::order;
+use crate::nodes::Nodes;
 use crate::plan::CopyKind;
 use crate::request::{Block, Condition, Entry, Refusal, Request, Resume, Shift};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -25,14 +26,19 @@ use entries::demanded;
 use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Register as Iced};
 use sunder_access::CodeAddress;
 
-/// Encodes the copy of the chosen code.
-pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refusal> {
+/// Encodes the copy of the chosen code, which will lie at `at`.
+pub(crate) fn emit(
+    request: &Request<'_>,
+    chosen: &Chosen,
+    at: CodeAddress,
+) -> Result<Block, Refusal> {
     let ip = request.frame.ip;
     let mut emitter = Emitter {
         chosen,
         moved: request.moved,
         literals: Vec::new(),
-        at: request.at.0,
+        at: at.0,
+        near: request.near.0,
         items: Vec::new(),
         labels: BTreeMap::new(),
         failed: false,
@@ -116,7 +122,7 @@ impl Emitter<'_> {
     fn all(&mut self) {
         let chosen = self.chosen;
         self.version(CopyKind::Fast, &chosen.body);
-        let slow: BTreeSet<usize> = chosen.slow.facts.keys().copied().collect();
+        let slow: Nodes = chosen.slow.facts.keys().collect();
         self.version(CopyKind::Slow, &slow);
         let far: BTreeSet<u64> = self
             .items
@@ -135,7 +141,7 @@ impl Emitter<'_> {
     }
 
     /// Emits the fast or the slow copy.
-    fn version(&mut self, way: CopyKind, body: &BTreeSet<usize>) {
+    fn version(&mut self, way: CopyKind, body: &Nodes) {
         let chosen = self.chosen;
         let order = order(&chosen.graph, body);
         for (place, &n) in order.iter().enumerate() {

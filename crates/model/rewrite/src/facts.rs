@@ -4,6 +4,7 @@
 
 use crate::effects::{State, UNKNOWN};
 use crate::flow::Graph;
+use crate::nodes::{ByNode, Nodes};
 use crate::registers::Register;
 use crate::request::Request;
 use crate::values::{Values, either};
@@ -14,7 +15,7 @@ use alloc::vec::Vec;
 use iced_x86::{ConditionCode, FlowControl, Mnemonic, OpKind};
 
 /// Facts by instruction.
-pub(crate) type Facts = BTreeMap<usize, State>;
+pub(crate) type Facts = ByNode<State>;
 
 /// A comparison that the copy makes after an instruction; later facts may be based on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ const MOST_CHANGES: u32 = 24;
 
 struct Search<'a> {
     graph: &'a Graph,
-    body: &'a BTreeSet<usize>,
+    body: &'a Nodes,
     /// By instruction, as they are so far. A state is large, and changes often.
     facts: Vec<Option<Box<State>>>,
     changes: Vec<u32>,
@@ -54,7 +55,7 @@ pub(crate) fn at_fault(request: &Request<'_>) -> State {
 /// Instructions that can't be reached have none.
 pub(crate) fn facts(
     graph: &Graph,
-    body: &BTreeSet<usize>,
+    body: &Nodes,
     starts: &[(usize, State)],
     checks: &Checks,
 ) -> Facts {
@@ -90,13 +91,12 @@ pub(crate) fn facts(
             }
         }
     }
-    let found = search.facts.into_iter().enumerate();
-    found.filter_map(|(n, state)| Some((n, *state?))).collect()
+    search.facts.into()
 }
 
 /// The place of each node of `body` in an order in which a node comes before those to which control
 /// gets from it, unless it gets back to the node. Others have 0.
-fn ranks(graph: &Graph, body: &BTreeSet<usize>, starts: &[(usize, State)]) -> Vec<usize> {
+fn ranks(graph: &Graph, body: &Nodes, starts: &[(usize, State)]) -> Vec<usize> {
     let mut ranks = vec![0; graph.nodes.len()];
     let mut met = vec![false; graph.nodes.len()];
     let mut last = graph.nodes.len();
@@ -316,7 +316,7 @@ fn known_registers(state: &State) -> u32 {
 /// for all of their values.
 pub(crate) fn needed(
     graph: &Graph,
-    body: &BTreeSet<usize>,
+    body: &Nodes,
     used: &BTreeMap<usize, u32>,
     checks: &Checks,
     known: Option<&Facts>,

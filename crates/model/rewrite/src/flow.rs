@@ -4,13 +4,14 @@
 use crate::effects::Effects;
 use crate::index::Index;
 use crate::kernel::{FLAGS_OF_KERNEL_CALL, is_harmless, is_kernel_call, number};
+use crate::nodes::Nodes;
 use crate::pointers::{Context, is_through};
 use crate::reach::has_register;
 use crate::request::{Code, Frame, Memory, Request};
 use crate::table::{Table, table};
 use alloc::collections::BTreeMap;
+use alloc::vec;
 use alloc::vec::Vec;
-use alloc::{collections::BTreeSet, vec};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Register as Part};
 use sunder_x86::{Flags, Manual};
 
@@ -425,7 +426,7 @@ impl Graph {
     }
 
     /// The loops around `at`, the outermost first.
-    pub(crate) fn loops(&self, at: usize) -> Vec<BTreeSet<usize>> {
+    pub(crate) fn loops(&self, at: usize) -> Vec<Nodes> {
         let mut loops = Vec::new();
         let mut within = vec![true; self.nodes.len()];
         loop {
@@ -450,7 +451,7 @@ impl Graph {
     }
 
     /// The nodes within `within` that are on cycles through `at`; empty if there are none.
-    fn cycle(&self, at: usize, within: &[bool]) -> BTreeSet<usize> {
+    fn cycle(&self, at: usize, within: &[bool]) -> Nodes {
         let forward = self.reach(at, within, |n| &n.next);
         let backward = self.reach(at, within, |n| &n.before);
         let both = |&n: &usize| forward[n] && backward[n];

@@ -2,11 +2,11 @@
 
 use crate::facts::{Checks, facts};
 use crate::flow::Graph;
+use crate::nodes::Nodes;
 use crate::pointers::Context;
 use crate::registers::Register;
 use crate::request::{Code, Frame, Memory};
 use crate::values::{UNKNOWN, Values};
-use alloc::collections::BTreeSet;
 use sunder_access::CodeAddress;
 
 /// Two arbitrary stack pointers; only the distance from them is used. If it differs between the
@@ -22,7 +22,7 @@ const DEEPEST: i64 = 1 << 20;
 pub fn return_slot(code: Code<'_>, ip: CodeAddress, memory: Memory<'_>) -> Option<i64> {
     let mut graph = Graph::of(&Frame { code, ip }, &Context::alone(memory));
     graph.pass_calls();
-    let all: BTreeSet<usize> = (0..graph.nodes.len()).collect();
+    let all: Nodes = (0..graph.nodes.len()).collect();
     let start = graph.find(crate::flow::OUTER, code.start.0)?;
     let at = graph.find(crate::flow::OUTER, ip.0)?;
     let slot = |stack: u64| {

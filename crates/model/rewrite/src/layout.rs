@@ -3,12 +3,13 @@
 
 use crate::flow::Graph;
 use crate::kernel::is_kernel_call;
+use crate::nodes::Nodes;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use iced_x86::FlowControl;
 
 /// All instructions of `body`, each once, in the order of the copy.
-pub(crate) fn order(graph: &Graph, body: &BTreeSet<usize>) -> Vec<usize> {
+pub(crate) fn order(graph: &Graph, body: &Nodes) -> Vec<usize> {
     let mut heads: Vec<usize> = body.iter().copied().collect();
     heads.sort_by_key(|&n| (graph.nodes[n].instance, graph.nodes[n].instruction.ip()));
     let mut placed = BTreeSet::new();

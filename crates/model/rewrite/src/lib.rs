@@ -45,6 +45,7 @@ mod index;
 mod kernel;
 mod layout;
 mod live;
+mod nodes;
 mod operand;
 mod ordering;
 mod plan;
@@ -61,6 +62,9 @@ mod table;
 mod values;
 mod varies;
 
+use choose::Chosen;
+use sunder_access::CodeAddress;
+
 pub use calls::{Called, call_targets, is_linker_stub, more_targets};
 pub use frame::return_slot;
 pub use kernel::{is_harmless, without_hooks};
@@ -71,25 +75,66 @@ pub use request::{
     Seen, Shift,
 };
 
-/// Makes a copy of the code around the instruction that faulted.
+/// Which code is copied and how, without the place of the copy: to decide that takes nearly all of the
+/// time, so several can be made at once, and get their places in turn.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    request: Request<'a>,
+    chosen: Chosen,
+}
+
+impl<'a> Draft<'a> {
+    /// Of the code around the instruction that faulted.
+    ///
+    /// # Errors
+    /// If the instruction can't be made to use the bytes at their new places.
+    pub fn of(request: &Request<'a>) -> Result<Self, Refusal> {
+        Self::chosen(request, false)
+    }
+
+    /// Of the instruction that faulted and nothing else, which takes much less time.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn alone(request: &Request<'a>) -> Result<Self, Refusal> {
+        Self::chosen(request, true)
+    }
+
+    fn chosen(request: &Request<'a>, only_alone: bool) -> Result<Self, Refusal> {
+        let chosen = choose::choose(request, only_alone)?;
+        let request = *request;
+        Ok(Self { request, chosen })
+    }
+
+    /// The copy for the place `at`, which is near [`Request::near`].
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn block(&self, at: CodeAddress) -> Result<Block, Refusal> {
+        let request = &self.request;
+        match emit::emit(request, &self.chosen, at) {
+            // Another instruction of the loop can't reach its operand or target from there.
+            Err(Refusal::Encode(_)) if self.chosen.is_loop => {
+                emit::emit(request, &choose::choose(request, true)?, at)
+            }
+            done => done,
+        }
+    }
+}
+
+/// Makes a copy of the code around the instruction that faulted, which will lie at
+/// [`Request::near`].
 ///
 /// # Errors
 /// If the instruction can't be made to use the bytes at their new places.
 pub fn specialise(request: &Request<'_>) -> Result<Block, Refusal> {
-    let chosen = choose::choose(request, false)?;
-    match emit::emit(request, &chosen) {
-        // Another instruction of the loop can't reach its operand or target from there.
-        Err(Refusal::Encode(_)) if chosen.is_loop => {
-            emit::emit(request, &choose::choose(request, true)?)
-        }
-        done => done,
-    }
+    Draft::of(request)?.block(request.near)
 }
 
-/// Makes a copy of the instruction that faulted and nothing else, which takes much less time.
+/// Makes a copy of the instruction that faulted and nothing else.
 ///
 /// # Errors
 /// As [`specialise`].
 pub fn specialise_alone(request: &Request<'_>) -> Result<Block, Refusal> {
-    emit::emit(request, &choose::choose(request, true)?)
+    Draft::alone(request)?.block(request.near)
 }

@@ -5,6 +5,7 @@ use crate::bounds::{Plan, Wandering, plan, wandering};
 use crate::effects::{State, UNKNOWN};
 use crate::facts::{Checks, Facts, at_fault, facts, needed};
 use crate::flow::{Graph, OUTER};
+use crate::nodes::Nodes;
 use crate::operand::Operand;
 use crate::registers::{FOLLOWED, Register};
 use crate::request::{Code, Request, Seen};
@@ -70,7 +71,7 @@ pub(crate) struct Planner<'a> {
 /// A loop that is being planned.
 #[derive(Clone, Copy)]
 struct Work<'a> {
-    body: &'a BTreeSet<usize>,
+    body: &'a Nodes,
     operands: &'a BTreeMap<usize, Operand>,
     /// Its string instructions, if they surely go upwards.
     strings: &'a BTreeMap<usize, StringOperation>,
@@ -130,7 +131,7 @@ pub(crate) struct Planned {
 impl Planner<'_> {
     /// The outermost loop of the outer function that has a plan for the instruction. A loop
     /// that is only in a called function is planned better from that function.
-    pub(crate) fn best(&self) -> Option<(BTreeSet<usize>, Planned)> {
+    pub(crate) fn best(&self) -> Option<(Nodes, Planned)> {
         let mut loops = self.graph.loops(self.at);
         let is_outer = |n: &usize| self.graph.nodes[*n].instance == OUTER;
         loops.retain(|body| body.iter().any(is_outer));
@@ -148,7 +149,7 @@ impl Planner<'_> {
             })
     }
 
-    fn plan(&self, body: &BTreeSet<usize>) -> Planned {
+    fn plan(&self, body: &Nodes) -> Planned {
         let mut manual = Manual::new();
         let operands: BTreeMap<usize, Operand> = body
             .iter()
@@ -341,7 +342,7 @@ impl Planner<'_> {
 
     /// Instructions whose first fault came after that of another instruction of the loop: in
     /// the rounds before it, their operands were not on the page.
-    fn late(&self, body: &BTreeSet<usize>) -> BTreeSet<u64> {
+    fn late(&self, body: &Nodes) -> BTreeSet<u64> {
         let own = body.iter().map(|&n| self.graph.nodes[n].instruction.ip());
         let own: BTreeSet<u64> = own.collect();
         let faults = self.request.seen.iter().map(|seen| seen.ip.0);
@@ -435,7 +436,7 @@ impl Planner<'_> {
     #[allow(clippy::type_complexity, reason = "used once, taken apart at once")]
     fn switch(
         &self,
-        body: &BTreeSet<usize>,
+        body: &Nodes,
         facts: &Facts,
         jump: usize,
     ) -> Option<(usize, Register, (Register, Vec<(i64, usize)>))> {

@@ -34,7 +34,7 @@ pub(crate) struct Context<'a> {
     pub moved: Option<&'a MovedPage>,
     pub targets: &'a Targets,
     /// The address of the copy, if there is to be one.
-    pub at: Option<CodeAddress>,
+    pub near: Option<CodeAddress>,
     /// The function of the fault, and its callers: without one of them, no loop of a caller holds
     /// the instruction.
     pub frames: Option<(CodeAddress, &'a [Frame<'a>])>,
@@ -51,7 +51,7 @@ impl<'a> Context<'a> {
             memory,
             moved: None,
             targets: &NOWHERE,
-            at: None,
+            near: None,
             frames: None,
         }
     }
@@ -62,14 +62,14 @@ impl<'a> Context<'a> {
             memory: request.memory,
             moved: Some(request.moved),
             targets,
-            at: Some(request.at),
+            near: Some(request.near),
             frames: Some((request.frame.code.start, request.callers)),
         }
     }
 
     /// Whether the copy could not reach an operand relative to rip.
     pub(crate) fn is_far(&self, i: &Instruction) -> bool {
-        self.at.is_some_and(|at| is_far(i, at.0))
+        self.near.is_some_and(|near| is_far(i, near.0))
     }
 
     /// The probable targets of a call or jump through a pointer.

@@ -171,8 +171,8 @@ pub struct Request<'a> {
     pub met: &'a [Met],
     /// Reads pointers in memory: only a guess, which the copy checks.
     pub memory: Memory<'a>,
-    /// The address at which the block will lie.
-    pub at: CodeAddress,
+    /// The block will lie here or less than 16 MiB away; see [`Draft`](crate::Draft).
+    pub near: CodeAddress,
 }
 
 /// A condition for entering a copy.

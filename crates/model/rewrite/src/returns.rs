@@ -10,6 +10,7 @@ use crate::effects::State;
 use crate::facts::Facts;
 use crate::flow::{Graph, is_plain_return};
 use crate::kernel::is_kernel_call;
+use crate::nodes::Nodes;
 use crate::registers::Register;
 use crate::values::Values;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -28,11 +29,7 @@ pub(crate) struct UncheckedReturns {
 }
 
 /// The returns in `body` whose address is that which the call pushed.
-pub(crate) fn unchecked_returns(
-    graph: &Graph,
-    body: &BTreeSet<usize>,
-    facts: &Facts,
-) -> UncheckedReturns {
+pub(crate) fn unchecked_returns(graph: &Graph, body: &Nodes, facts: &Facts) -> UncheckedReturns {
     let mut found = UncheckedReturns::default();
     for (number, call) in graph.calls.iter().enumerate() {
         let Ok(instance) = u8::try_from(number + 1) else {
@@ -68,7 +65,7 @@ pub(crate) fn unchecked_returns(
 /// `slot`; `None` if one may.
 fn registers_that_keep(
     graph: &Graph,
-    body: &BTreeSet<usize>,
+    body: &Nodes,
     facts: &Facts,
     instance: u8,
     slot: u64,

@@ -12,6 +12,7 @@ use crate::effects::State;
 use crate::facts::Facts;
 use crate::flow::{Graph, OUTER};
 use crate::kernel::is_kernel_call;
+use crate::nodes::Nodes;
 use crate::registers::{Register, SLOTS};
 use crate::request::{Code, Request};
 use crate::returns::{is_apart, is_unbounded, registers};
@@ -42,7 +43,7 @@ pub(crate) struct Slots {
 impl Slots {
     /// The slots that the loop loads; `None` if the frame is not private to the thread, or if
     /// the loop changes rbp or rsp.
-    pub(crate) fn of(graph: &Graph, body: &BTreeSet<usize>, code: &Code<'_>) -> Option<Self> {
+    pub(crate) fn of(graph: &Graph, body: &Nodes, code: &Code<'_>) -> Option<Self> {
         let own = |n: &usize| {
             let node = &graph.nodes[*n];
             node.instance == OUTER
@@ -136,7 +137,7 @@ impl Slots {
     pub(crate) fn keep(
         &self,
         graph: &Graph,
-        body: &BTreeSet<usize>,
+        body: &Nodes,
         facts: &Facts,
     ) -> Option<BTreeMap<usize, u32>> {
         let mut manual = Manual::new();

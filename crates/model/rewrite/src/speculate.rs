@@ -5,6 +5,7 @@
 use crate::effects::State;
 use crate::facts::{Check, Checks, Facts, facts, needed};
 use crate::flow::Graph;
+use crate::nodes::Nodes;
 use crate::operand::Operand;
 use crate::registers::Register;
 use crate::request::{Relocation, Request, Rule, Seen};
@@ -42,7 +43,7 @@ struct Load {
 pub(crate) fn foresee(
     request: &Request<'_>,
     graph: &Graph,
-    body: &BTreeSet<usize>,
+    body: &Nodes,
     (at, start): (usize, State),
 ) -> Vec<Seen> {
     let mut manual = Manual::new();
@@ -95,7 +96,7 @@ pub(crate) fn foresee(
 pub(crate) fn checks(
     request: &Request<'_>,
     graph: &Graph,
-    body: &BTreeSet<usize>,
+    body: &Nodes,
     (at, start): (usize, State),
     operands: &BTreeMap<usize, Operand>,
     flags: &BTreeSet<usize>,
@@ -213,7 +214,7 @@ struct Store {
     value: Option<u64>,
 }
 
-fn stores(graph: &Graph, body: &BTreeSet<usize>, facts: &Facts) -> Vec<Store> {
+fn stores(graph: &Graph, body: &Nodes, facts: &Facts) -> Vec<Store> {
     let mut manual = Manual::new();
     let mut stores = Vec::new();
     for n in body {
@@ -286,7 +287,7 @@ fn expected(request: &Request<'_>, load: &Load, stores: &[Store]) -> Option<u64>
 /// The first instruction from the load on after which the flags are dead.
 fn place(
     graph: &Graph,
-    body: &BTreeSet<usize>,
+    body: &Nodes,
     load: usize,
     register: Register,
     operands: &BTreeMap<usize, Operand>,

@@ -3,6 +3,7 @@
 //! planner for operands that need guards.
 
 use crate::flow::Graph;
+use crate::nodes::Nodes;
 use crate::registers::Register;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -15,12 +16,7 @@ const MOST: usize = 48;
 /// Whether the value of `register` at `at` depends on itself in an earlier round of `body`: a
 /// counter, a pointer that advances, or something computed from them. A value that is loaded in
 /// each round from the same place does not count, as it mostly stays the same.
-pub(crate) fn varies_in_loop(
-    graph: &Graph,
-    body: &BTreeSet<usize>,
-    at: usize,
-    register: Register,
-) -> bool {
+pub(crate) fn varies_in_loop(graph: &Graph, body: &Nodes, at: usize, register: Register) -> bool {
     let mut manual = Manual::new();
     let mut within = vec![false; graph.nodes.len()];
     body.iter().for_each(|&n| within[n] = true);

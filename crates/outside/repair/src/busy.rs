@@ -2,6 +2,7 @@
 //! milliseconds, so code that asks again and again, always with other registers, stands still more
 //! than it runs, and clocks of CPU time do not show it. Called by `serve`. Pure.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// The time over which the share is taken. Right after a move all code asks once, for up to a tenth
@@ -12,24 +13,41 @@ const WINDOW: Duration = Duration::from_millis(400);
 const MOST: f64 = 0.5;
 
 /// How long answers took lately.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Busy {
+    /// How many answers can be made at the same time.
+    workers: usize,
     since: Option<Instant>,
     spent: Duration,
+    /// The threads that asked since then. Those beyond the number of workers make no difference.
+    threads: HashSet<u32>,
 }
 
 impl Busy {
-    /// An answer took from `begun` to `now`. Returns whether answers took too much of the time since
-    /// the window began.
-    pub fn took(&mut self, begun: Instant, now: Instant) -> bool {
+    /// Nothing was asked yet. `workers` answers can be made at the same time.
+    pub fn new(workers: usize) -> Self {
+        Self {
+            workers,
+            since: None,
+            spent: Duration::ZERO,
+            threads: HashSet::new(),
+        }
+    }
+
+    /// An answer to `thread` took from `begun` to `now`. Returns whether answers took too much of the
+    /// time since the window began, of the threads that asked.
+    pub fn took(&mut self, thread: u32, begun: Instant, now: Instant) -> bool {
         let since = *self.since.get_or_insert(begun);
         self.spent += now.saturating_duration_since(begun);
+        if self.threads.len() < self.workers {
+            self.threads.insert(thread);
+        }
         let length = now.saturating_duration_since(since);
         if length < WINDOW {
             return false;
         }
-        let too_much = self.spent > length.mul_f64(MOST);
-        *self = Self::default();
+        let too_much = self.spent > length.mul_f64(MOST * self.threads.len() as f64);
+        *self = Self::new(self.workers);
         too_much
     }
 }
@@ -42,16 +60,16 @@ mod tests {
     fn asked(busy: &mut Busy, from: Instant, every: u64, ms: u64) -> bool {
         (0..ms / every).any(|n| {
             let begun = from + Duration::from_millis(n * every);
-            busy.took(begun, begun + Duration::from_millis(5))
+            busy.took(1, begun, begun + Duration::from_millis(5))
         })
     }
 
     #[test]
     fn questions_that_never_end_are_too_much_and_those_at_the_beginning_are_not() {
         let start = Instant::now();
-        assert!(asked(&mut Busy::default(), start, 6, 1000));
-        assert!(!asked(&mut Busy::default(), start, 20, 5000));
-        let mut busy = Busy::default();
+        assert!(asked(&mut Busy::new(8), start, 6, 1000));
+        assert!(!asked(&mut Busy::new(8), start, 20, 5000));
+        let mut busy = Busy::new(8);
         assert!(!asked(&mut busy, start, 5, 150), "the first 150 ms");
         let later = start + Duration::from_secs(2);
         assert!(

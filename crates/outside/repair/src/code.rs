@@ -2,7 +2,7 @@
 //! `serve`. Must not change anything.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId};
 use sunder_hooking::code;
 use sunder_observe::code::ModuleCode;
@@ -31,8 +31,15 @@ struct Known {
     bytes: Vec<u8>,
 }
 
-/// Cached code of the program; see the head of this file.
+/// The program's code and memory, for several threads that read them at the same time; see the head
+/// of this file.
 pub struct TargetCode {
+    process: ProcessId,
+    cached: Mutex<Cached>,
+}
+
+/// What is kept for the next question.
+struct Cached {
     process: ProcessId,
     files: Arc<ForeignFiles>,
     mappings: Mappings,
@@ -68,6 +75,65 @@ impl TargetCode {
     pub fn new(process: ProcessId) -> Self {
         Self {
             process,
+            cached: Mutex::new(Cached::new(process)),
+        }
+    }
+
+    fn cached(&self) -> MutexGuard<'_, Cached> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes new mappings. If the executable ones have changed, cached code is dropped: another
+    /// module may lie at the same address.
+    pub fn renew(&self, mappings: &Mappings) {
+        self.cached().renew(mappings);
+    }
+
+    /// Reads the file of the code at `ip`, if it has not been read.
+    pub fn prepare(&self, ip: u64) {
+        let unread = self.cached().unread(ip);
+        // Without the lock, since threads may ask about other code.
+        if let Some((mapping, files)) = unread {
+            let read = Cached::read_module(&mapping, &files);
+            self.cached().take_module(mapping.path, read);
+        }
+    }
+
+    /// Start and bytes of the function around `ip`; if it is not known, `ip` and the bytes from
+    /// there on.
+    pub fn function(&self, ip: u64) -> Option<(u64, Vec<u8>)> {
+        self.cached().function(ip)
+    }
+
+    /// The function or PLT entry that begins at `at`.
+    pub fn beginning(&self, at: u64) -> Option<(u64, Vec<u8>)> {
+        self.cached().beginning(at)
+    }
+
+    /// The little-endian number of `width` bytes (1 to 8) at `at`.
+    pub fn number(&self, at: u64, width: u64) -> Option<u64> {
+        let width = usize::try_from(width).ok().filter(|w| *w <= 8)?;
+        let bytes = read(self.process, at, width)?;
+        let mut wide = [0; 8];
+        wide.get_mut(..bytes.len())?.copy_from_slice(&bytes);
+        Some(u64::from_le_bytes(wide))
+    }
+
+    /// The 8 bytes at `at`.
+    pub fn word(&self, at: u64) -> Option<u64> {
+        self.number(at, 8)
+    }
+}
+
+/// `len` bytes of the process at `at`; `None` if not all of them can be read.
+fn read(process: ProcessId, at: u64, len: usize) -> Option<Vec<u8>> {
+    remote::read(process, Address(at), len).filter(|bytes| bytes.len() == len)
+}
+
+impl Cached {
+    fn new(process: ProcessId) -> Self {
+        Self {
+            process,
             files: Arc::new(ForeignFiles::of(process)),
             mappings: Mappings::new(),
             code: Vec::new(),
@@ -77,9 +143,7 @@ impl TargetCode {
         }
     }
 
-    /// Takes new mappings. If the executable ones have changed, cached code is dropped: another
-    /// module may lie at the same address.
-    pub fn renew(&mut self, mappings: &Mappings) {
+    fn renew(&mut self, mappings: &Mappings) {
         if !code(mappings).eq(&self.code) {
             self.modules.clear();
             self.code_left = MOST_CODE;
@@ -89,9 +153,7 @@ impl TargetCode {
         self.mappings.clone_from(mappings);
     }
 
-    /// Start and bytes of the function around `ip`; if it is not known, `ip` and the bytes from
-    /// there on.
-    pub fn function(&mut self, ip: u64) -> Option<(u64, Vec<u8>)> {
+    fn function(&mut self, ip: u64) -> Option<(u64, Vec<u8>)> {
         if let Some(known) = self.functions.known.get(&ip) {
             return Some(known.clone());
         }
@@ -125,8 +187,7 @@ impl TargetCode {
         is_linker_stub(stub).then_some((start, bytes))
     }
 
-    /// The function or PLT entry that begins at `at`.
-    pub fn beginning(&mut self, at: u64) -> Option<(u64, Vec<u8>)> {
+    fn beginning(&mut self, at: u64) -> Option<(u64, Vec<u8>)> {
         self.mapping(at)?;
         if let Some(known) = self.known(at).filter(|known| known.start == at) {
             return self.function(known.start);
@@ -177,19 +238,19 @@ impl TargetCode {
 
     /// The mapping of the file whose code is at `ip`, if the file has not been read, and the files
     /// among which it is.
-    pub fn unread(&mut self, ip: u64) -> Option<(Mapping, Arc<ForeignFiles>)> {
+    fn unread(&mut self, ip: u64) -> Option<(Mapping, Arc<ForeignFiles>)> {
         let mapping = self.mapping(ip).filter(Mapping::is_file)?;
         let is_unread = !self.modules.contains_key(&mapping.path);
         is_unread.then(|| (mapping, Arc::clone(&self.files)))
     }
 
     /// The code of the mapped file.
-    pub fn read_module(mapping: &Mapping, files: &ForeignFiles) -> Option<ModuleCode> {
+    fn read_module(mapping: &Mapping, files: &ForeignFiles) -> Option<ModuleCode> {
         ModuleCode::read(&files.mapped(mapping).ok()?)
     }
 
     /// Keeps the code of the file at `path`, if there is room for it.
-    pub fn take_module(&mut self, path: String, read: Option<ModuleCode>) {
+    fn take_module(&mut self, path: String, read: Option<ModuleCode>) {
         let kept = read.and_then(|read| {
             self.code_left = self.code_left.checked_sub(room_of(&read))?;
             Some(read)
@@ -205,23 +266,8 @@ impl TargetCode {
         found.cloned()
     }
 
-    /// `len` bytes at `at`; `None` if not all of them can be read.
-    pub fn read(&self, at: u64, len: usize) -> Option<Vec<u8>> {
-        remote::read(self.process, Address(at), len).filter(|bytes| bytes.len() == len)
-    }
-
-    /// The little-endian number of `width` bytes (1 to 8) at `at`.
-    pub fn number(&self, at: u64, width: u64) -> Option<u64> {
-        let bytes = self.read(at, usize::try_from(width).ok().filter(|w| *w <= 8)?)?;
-        let mut wide = [0; 8];
-        wide.get_mut(..bytes.len())?.copy_from_slice(&bytes);
-        Some(u64::from_le_bytes(wide))
-    }
-
-    /// The 8 bytes at `at`.
-    pub fn word(&self, at: u64) -> Option<u64> {
-        let bytes = self.read(at, 8)?;
-        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    fn read(&self, at: u64, len: usize) -> Option<Vec<u8>> {
+        read(self.process, at, len)
     }
 }
 

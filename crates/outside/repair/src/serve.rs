@@ -1,13 +1,15 @@
 //! Answers threads of the program that have faulted on moved bytes: makes copies of their code that
-//! find the bytes. Runs on a thread of its own, which does nothing else, since the program's
-//! threads wait for the answer. It runs before other threads of the machine where the kernel lets it:
-//! it stands in for a thread that waits, and must not have less of the CPUs than that one had.
-//! Started by `repairer`.
+//! find the bytes. Runs on threads of its own, as many as there are CPUs, which do nothing else, since
+//! the program's threads wait for the answers. They run before other threads of the machine where the
+//! kernel lets them: each stands in for a thread that waits, and must not have less of the CPUs than
+//! that one had. Started by `repairer`.
 
 mod area;
 mod called;
+mod draft;
 
 use self::area::{MOST_BLOCKS, MovedArea};
+use self::draft::{Learnt, Question, drafted};
 use super::busy::Busy;
 use super::code::TargetCode;
 use super::control::ControlFile;
@@ -20,16 +22,20 @@ use sunder_access::{CodeAddress, Mappings, ProcessId};
 use sunder_findings::RewrittenCode;
 use sunder_pipeline::CopiedCode;
 use sunder_plan::remap::Group;
-use sunder_rewrite::{Block, Condition, MovedPage, Registers};
-use sunder_wire::remap::{CACHE, CONDITIONS, Control, ENTRIES, RESUMES, STACK, bucket};
+use sunder_rewrite::{Block, Condition, Draft, MovedPage};
+use sunder_wire::remap::{
+    CACHE, CONDITIONS, Control, ENTRIES, REQUESTS, RESUMES, Request, STACK, bucket,
+};
 
 /// Why no copy is made for an area.
 const NO_ROOM: &str = "there is no room for more copies of code";
 /// The same.
 const TOO_LONG: &str = "its threads waited for copies of code most of the time";
 
+/// Most threads that answer. More of the program's threads seldom ask at the same time for long.
+const MOST_WORKERS: usize = 8;
+
 struct State {
-    code: TargetCode,
     areas: HashMap<usize, MovedArea>,
     /// Copies that have been made since somebody last asked; at most [`MOST_BLOCKS`] of each area.
     made: Vec<CopiedCode>,
@@ -37,53 +43,58 @@ struct State {
 
 struct Shared {
     file: Arc<ControlFile>,
+    code: TargetCode,
     state: Mutex<State>,
+    /// The requests that one of the threads answers now.
+    claimed: [AtomicBool; REQUESTS],
+    workers: usize,
     stop: AtomicBool,
 }
 
-/// The answering thread, which ends when this is dropped; see the head of this file.
+/// The answering threads, which end when this is dropped; see the head of this file.
 pub struct Server {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Server {
     /// Starts answering threads of `process`.
     ///
     /// # Errors
-    /// If the thread can't be started.
+    /// If a thread can't be started.
     pub fn start(file: Arc<ControlFile>, process: ProcessId) -> std::io::Result<Self> {
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
             file,
+            code: TargetCode::new(process),
             state: Mutex::new(State {
-                code: TargetCode::new(process),
                 areas: HashMap::new(),
                 made: Vec::new(),
             }),
+            claimed: std::array::from_fn(|_| AtomicBool::new(false)),
+            workers: cpus.min(MOST_WORKERS),
             stop: AtomicBool::new(false),
         });
-        let its = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("sunder-repair".into())
-            .spawn(move || {
+        let mut server = Self {
+            shared,
+            threads: Vec::new(),
+        };
+        for _ in 0..server.shared.workers {
+            let its = Arc::clone(&server.shared);
+            let thread = thread::Builder::new().name("sunder-repair".into());
+            let thread = thread.spawn(move || {
                 run_before_others();
                 its.serve();
             })?;
-        Ok(Self {
-            shared,
-            thread: Some(thread),
-        })
+            server.threads.push(thread);
+        }
+        Ok(server)
     }
 
     /// Reads the file of the code at `ip`, which uses bytes that are about to move. The threads that
     /// ask about it first would otherwise have to wait for that, and give up where the file is large.
     pub fn prepare(&self, ip: u64) {
-        let unread = self.shared.lock().code.unread(ip);
-        // Without the lock, since threads may ask about bytes that moved before.
-        if let Some((mapping, files)) = unread {
-            let read = TargetCode::read_module(&mapping, &files);
-            self.shared.lock().code.take_module(mapping.path, read);
-        }
+        self.shared.code.prepare(ip);
     }
 
     /// Why a copy of code could not be made for area `number`, if so.
@@ -95,7 +106,7 @@ impl Server {
     /// `at`; the `groups` go to lines of their own.
     pub fn moves(&self, number: usize, moved: MovedPage, groups: Vec<Group>, at: u64) {
         let area = MovedArea {
-            moved,
+            moved: Arc::new(moved),
             groups,
             at,
             used: 0,
@@ -105,14 +116,14 @@ impl Server {
             met: Vec::new(),
             code: BTreeMap::new(),
             refusal: None,
-            busy: Busy::default(),
+            busy: Busy::new(self.shared.workers),
         };
         self.shared.lock().areas.insert(number, area);
     }
 
     /// Announces that a move begins in a program with these mappings.
     pub fn renew(&self, mappings: &Mappings) {
-        self.shared.lock().code.renew(mappings);
+        self.shared.code.renew(mappings);
     }
 
     /// The copies that have been made since the last call.
@@ -134,8 +145,11 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        wake(&self.shared.file.control().bell);
-        if let Some(thread) = self.thread.take() {
+        // Whoever is about to wait must not.
+        let bell = &self.shared.file.control().bell;
+        bell.fetch_add(1, Ordering::AcqRel);
+        wake(bell);
+        for thread in self.threads.drain(..) {
             // A panic of that thread was reported when it happened.
             let _ = thread.join();
         }
@@ -152,18 +166,16 @@ impl Shared {
         while !self.stop.load(Ordering::Acquire) {
             let rung = control.bell.load(Ordering::Acquire);
             let mut answered = false;
-            for request in &control.requests {
+            for (request, claimed) in control.requests.iter().zip(&self.claimed) {
+                if request.question().is_none() || claimed.swap(true, Ordering::AcqRel) {
+                    continue;
+                }
+                // Another thread may have answered it before the claim.
                 if let Some(asked) = request.question() {
-                    let begun = Instant::now();
-                    let mut answer = self.answer(request, asked).unwrap_or(0);
-                    if self.keeps_threads(request, begun) {
-                        answer = 0;
-                    }
-                    // The thread may have given up.
-                    let _ = request.answer(asked, answer);
-                    wake(&request.state);
+                    self.reply(request, asked);
                     answered = true;
                 }
+                claimed.store(false, Ordering::Release);
             }
             if !answered {
                 wait(&control.bell, rung);
@@ -171,15 +183,28 @@ impl Shared {
         }
     }
 
+    /// Answers the question `asked`.
+    fn reply(&self, request: &Request, asked: u32) {
+        let begun = Instant::now();
+        let question = Question::of(request);
+        let mut answer = None;
+        if request.was_read(asked) {
+            answer = self.answer(&question);
+            answer = answer.filter(|_| !self.keeps_threads(&question, begun));
+        }
+        // The thread may have given up.
+        let _ = request.answer(asked, answer.unwrap_or(0));
+        wake(&request.state);
+    }
+
     /// Whether answers like this one, which took from `begun` to now, keep the program's threads from
     /// getting on.
-    fn keeps_threads(&self, request: &sunder_wire::remap::Request, begun: Instant) -> bool {
-        let number = request.area.load(Ordering::Relaxed) as usize;
+    fn keeps_threads(&self, question: &Question, begun: Instant) -> bool {
         let mut state = self.lock();
-        let Some(area) = state.areas.get_mut(&number) else {
+        let Some(area) = state.areas.get_mut(&question.area) else {
             return false;
         };
-        let keeps = area.busy.took(begun, Instant::now());
+        let keeps = area.busy.took(question.thread, begun, Instant::now());
         if keeps {
             area.refusal = Some(TOO_LONG.into());
         }
@@ -187,42 +212,64 @@ impl Shared {
     }
 
     /// The address at which the thread goes on; `None` if it can't.
-    fn answer(&self, request: &sunder_wire::remap::Request, asked: u32) -> Option<u64> {
-        let number = request.area.load(Ordering::Relaxed) as usize;
-        let thread = request.thread.load(Ordering::Relaxed);
-        let registers = Registers {
-            general: std::array::from_fn(|i| request.general[i].load(Ordering::Relaxed)),
-            ip: CodeAddress(request.ip.load(Ordering::Relaxed)),
+    fn answer(&self, question: &Question) -> Option<u64> {
+        let (thread, ip) = (question.thread, question.registers.ip.0);
+        let (known, few) = {
+            let mut state = self.lock();
+            let area = state.areas.get_mut(&question.area)?;
+            if area.blocks >= MOST_BLOCKS {
+                area.refusal = Some(NO_ROOM.into());
+                return None;
+            }
+            // Many instructions run once, as those of the C library that print a result. Looking for
+            // the loops around each would keep the thread waiting for longer than copying the single
+            // instructions does.
+            let few = area.asks(thread, ip) <= area.patience(thread, question.address);
+            (area.known(thread), few)
         };
-        let address = request.address.load(Ordering::Relaxed);
-        let downwards = request.downwards.load(Ordering::Relaxed) != 0;
-        if !request.was_read(asked) {
-            return None;
-        }
-        let mut state = self.lock();
-        let State { code, areas, made } = &mut *state;
-        let area = areas.get_mut(&number)?;
-        if area.blocks >= MOST_BLOCKS {
-            area.refusal = Some(NO_ROOM.into());
-            return None;
-        }
-        // Many instructions run once, as those of the C library that print a result. Looking for
-        // the loops around each would keep the thread waiting for longer than copying the single
-        // instructions does.
-        let few = area.asks(thread, registers.ip.0) <= area.patience(thread, address);
-        let alone = few.then(|| area.block(code, thread, (registers, downwards), true));
-        let once = matches!(alone, Some(Ok(_)));
-        let block = match alone {
-            Some(Ok(block)) => Ok(block),
-            _ => area.block(code, thread, (registers, downwards), false),
+        let made = |alone| {
+            drafted(&self.code, &known, question, alone, |draft, learnt| {
+                self.place(question, &known.moved, (draft, learnt), alone)
+            })
         };
-        let block = block.map_err(|why| area.refusal = Some(why)).ok()?;
-        let at = self.publish(number, area, &block, once)?;
-        made.extend(copied(&block, at));
-        Some(at + u64::from(block.entry))
+        let made = match few.then(|| made(true)) {
+            Some(Ok(at)) => Ok(at),
+            _ => made(false),
+        };
+        let refuse = |why| {
+            if let Some(area) = self.lock().areas.get_mut(&question.area) {
+                area.refusal = Some(why);
+            }
+        };
+        made.map_err(refuse).ok()
     }
 
-    /// Writes a copy into the program; gives its address there.
+    /// Gives a copy its place in the area whose bytes moved as `moved` says; gives the address at which
+    /// the thread goes on.
+    fn place(
+        &self,
+        question: &Question,
+        moved: &Arc<MovedPage>,
+        (draft, learnt): (&Draft<'_>, Learnt),
+        alone: bool,
+    ) -> Result<u64, String> {
+        let mut state = self.lock();
+        let State { areas, made } = &mut *state;
+        let area = areas.get_mut(&question.area);
+        // Since the thread has asked, other bytes may have moved there.
+        let area = area.filter(|area| Arc::ptr_eq(&area.moved, moved));
+        let area = area.ok_or("the bytes have moved again")?;
+        let block = draft.block(CodeAddress(area.at + area.used));
+        let block = block.map_err(|refusal| refusal.to_string())?;
+        area.remember(question.thread, &block, learnt, alone);
+        let at = self
+            .publish(question.area, area, &block, alone)
+            .ok_or(NO_ROOM)?;
+        made.extend(copied(&block, at));
+        Ok(at + u64::from(block.entry))
+    }
+
+    /// Writes a copy into the program; gives its address there. `None` if there is no room.
     fn publish(
         &self,
         number: usize,
@@ -233,13 +280,11 @@ impl Shared {
         let control = self.file.control();
         let offset = area.used;
         if !self.file.write_code(number, offset, &block.bytes) {
-            area.refusal = Some(NO_ROOM.into());
             return None;
         }
         let shared = control.areas.get(number)?;
         let first = shared.resume_count.load(Ordering::Relaxed) as usize;
         if first + block.resume.len() > RESUMES {
-            area.refusal = Some(NO_ROOM.into());
             return None;
         }
         for (place, resume) in shared.resumes[first..].iter().zip(&block.resume) {
@@ -337,11 +382,11 @@ fn run_before_others() {
     unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const lowest) };
 }
 
-/// Waits until the word is no longer `value`, 50 ms at most.
+/// Waits until the word is no longer `value`, half a second at most.
 fn wait(word: &AtomicU32, value: u32) {
     let time = libc::timespec {
         tv_sec: 0,
-        tv_nsec: 50_000_000,
+        tv_nsec: 500_000_000,
     };
     // SAFETY: the word lives during the call, and `time` is on our stack.
     unsafe {
@@ -360,7 +405,10 @@ fn wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
-const _: () = assert!(CACHE < 1 << 31, "offsets of code are 32 bits");
+const _: () = assert!(
+    CACHE < 1 << 24,
+    "copies lie near the beginning of their area"
+);
 
 #[cfg(test)]
 mod tests {
@@ -369,7 +417,7 @@ mod tests {
     use sunder_access::{Address, Span, ThreadId, Time};
     use sunder_observe::RawSample;
     use sunder_pipeline::{Follow, Session, judge_config};
-    use sunder_rewrite::{Code, Frame, Memory, Request, Rule, specialise};
+    use sunder_rewrite::{Code, Frame, Memory, Registers, Request, Rule, specialise};
 
     /// A thread waits behind the access that the line holds up. There, the sample tells the access in a
     /// copy as it does in the original, at the new place.
@@ -407,7 +455,7 @@ mod tests {
             seen: &[],
             met: &[],
             memory: Memory(&|_, _| None),
-            at: CodeAddress(at),
+            near: CodeAddress(at),
         })
         .expect("the loop can be copied");
         let copy = copied(&block, at).expect("it has instructions");

@@ -68,6 +68,8 @@ pub(super) struct Emitter<'a> {
     pub literals: Vec<u64>,
     /// The address at which the block will lie.
     pub at: u64,
+    /// By this address it was decided what the copy can reach; see [`Request::near`](crate::Request).
+    pub near: u64,
     pub items: Vec<Item>,
     /// The first item of each target.
     pub labels: BTreeMap<Target, usize>,
@@ -143,7 +145,7 @@ impl<'a> Emitter<'a> {
     }
 
     pub(super) fn original(&self, ip: u64) -> Target {
-        if ip.abs_diff(self.at) < NEAR {
+        if ip.abs_diff(self.near) < NEAR {
             Target::Original(ip)
         } else {
             Target::Far(ip)

@@ -166,7 +166,7 @@ impl Emitter<'_> {
 
     /// Emits an instruction whose operand the copy may not reach.
     pub(super) fn put_within_reach(&mut self, instruction: Instruction, resume: u64) {
-        let far = is_far(&instruction, self.at).then(|| by_register(&instruction));
+        let far = is_far(&instruction, self.near).then(|| by_register(&instruction));
         match far.flatten() {
             Some(Ok((first, second))) => {
                 self.put(first, resume);

@@ -361,7 +361,7 @@ fn far_operands_are_reached_through_their_destination_register() {
     };
     let page = moved();
     let mut asked = ask(&code, registers(), &page, &[]);
-    asked.at = CodeAddress(1 << 40);
+    asked.near = CodeAddress(1 << 40);
     let block = specialise(&asked).expect("the operand moves");
     let text = text(&block);
     assert!(block.is_loop, "{text}");
@@ -381,7 +381,7 @@ fn a_loop_is_left_before_other_far_operands() {
     };
     let page = moved();
     let mut asked = ask(&code, registers(), &page, &[]);
-    asked.at = CodeAddress(1 << 40);
+    asked.near = CodeAddress(1 << 40);
     let block = specialise(&asked).expect("the operand moves");
     assert!(!block.is_loop, "{}", text(&block));
 }

@@ -117,7 +117,7 @@ pub fn ask<'a>(
         seen,
         met: &[],
         memory: Memory(&|_, _| None),
-        at: CodeAddress(CACHE),
+        near: CodeAddress(CACHE),
     }
 }
 

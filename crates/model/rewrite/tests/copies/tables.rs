@@ -307,7 +307,7 @@ fn code_far_from_its_copy_is_reached_by_address() {
     };
     let page = moved();
     let mut request = ask(&code, registers(0), &page, &[]);
-    request.at = CodeAddress(1 << 40);
+    request.near = CodeAddress(1 << 40);
     let block = specialise(&request).expect("a loop");
     // The first constant is the address at which the loop continues in the original code.
     let constant = u64::from_le_bytes(block.bytes[..8].try_into().expect("eight bytes"));

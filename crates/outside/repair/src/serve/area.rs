@@ -1,17 +1,15 @@
-//! A range of pages whose bytes have moved: what is remembered of threads that asked for copies of code,
-//! and how a copy is made. What is remembered has limits, since the program writes the requests.
+//! A range of pages whose bytes have moved: what is remembered of threads that asked for copies of code.
+//! What is remembered has limits, since the program writes the requests.
 
-use super::called::{called_functions, callers, calls_in_loops, codes};
+use super::called::MOST_CALLS;
+use super::draft::{Known, Learnt};
 use crate::busy::Busy;
-use crate::code::TargetCode;
 use std::collections::{BTreeMap, HashMap};
-use sunder_access::{Address, CodeAddress};
+use std::sync::Arc;
+use sunder_access::CodeAddress;
 use sunder_findings::RewrittenCode;
 use sunder_plan::remap::Group;
-use sunder_rewrite::{
-    Block, Code, Frame, Memory, Met, MovedPage, Registers, Request, Seen, specialise,
-    specialise_alone,
-};
+use sunder_rewrite::{Block, Met, MovedPage, Seen};
 
 /// Most faults that are remembered of one thread.
 const MOST_SEEN: usize = 256;
@@ -30,7 +28,7 @@ const PASSING: u32 = 16;
 
 /// A range of pages whose bytes have moved.
 pub struct MovedArea {
-    pub moved: MovedPage,
+    pub moved: Arc<MovedPage>,
     /// Address of its copies of code in the program.
     pub at: u64,
     /// Bytes of copies so far.
@@ -98,106 +96,44 @@ impl MovedArea {
         }
     }
 
-    /// A copy of the code around the instruction at which the thread has faulted; of that instruction
-    /// alone if asked.
-    ///
-    /// # Errors
-    /// If there can be none: why.
-    pub fn block(
-        &mut self,
-        code: &mut TargetCode,
-        thread: u32,
-        (registers, downwards): (Registers, bool),
-        alone: bool,
-    ) -> Result<Block, String> {
-        let ip = registers.ip.0;
-        let unreadable = || format!("the code at {ip:#x} can't be read");
-        let (start, bytes) = code.function(ip).ok_or_else(unreadable)?;
-        let own = Code {
-            start: CodeAddress(start),
-            bytes: &bytes,
-        };
-        let frame = Frame {
-            code: own,
-            ip: registers.ip,
-        };
-        let calling = if alone {
-            Vec::new()
-        } else {
-            callers(code, own, registers)
-        };
-        let callers: Vec<Frame<'_>> = calling
-            .iter()
-            .map(|(start, bytes, back)| Frame {
-                code: Code {
-                    start: CodeAddress(*start),
-                    bytes,
-                },
-                ip: CodeAddress(*back),
-            })
-            .collect();
-        let seen = Self::seen_by(&mut self.seen, thread);
-        let nothing = |_: Address, _| None;
-        let mut request = Request {
-            frame,
-            callers: &callers,
-            callees: &[],
-            registers,
-            downwards,
-            moved: &self.moved,
-            seen,
-            met: &self.met,
-            memory: Memory(&nothing),
-            at: CodeAddress(self.at + self.used),
-        };
-        let calls = if alone {
-            Vec::new()
-        } else {
-            calls_in_loops(code, &request)
-        };
-        // Loops of callers further out are not copied.
-        request.callers = &callers[..calls.len().saturating_sub(1)];
-        let is_in_loop = !calls.is_empty();
-        let (callees, met) = if is_in_loop {
-            called_functions(code, &request, calls)
-        } else {
-            Default::default()
-        };
-        let callees = codes(&callees);
-        let memory = |at: Address, width| code.number(at.0, width);
-        request.callees = &callees;
-        request.met = &met;
-        request.memory = Memory(&memory);
-        let made = if is_in_loop {
-            specialise(&request)
-        } else {
-            specialise_alone(&request)
-        };
-        let block = made.map_err(|refusal| refusal.to_string())?;
+    /// What a draft for this thread is made from.
+    pub fn known(&mut self, thread: u32) -> Known {
+        Known {
+            moved: Arc::clone(&self.moved),
+            near: CodeAddress(self.at),
+            seen: Self::seen_by(&mut self.seen, thread).clone(),
+            met: self.met.clone(),
+        }
+    }
+
+    /// Remembers a copy that was made for a thread: of one instruction if `alone`, which was asked for.
+    pub fn remember(&mut self, thread: u32, block: &Block, learnt: Learnt, alone: bool) {
         // A copy of one instruction says nothing about the loop. If the thread comes back, that
         // counts as its first fault there.
+        let seen = Self::seen_by(&mut self.seen, thread);
         if !alone && seen.len() < MOST_SEEN && !seen.contains(&block.seen) {
             seen.push(block.seen);
         }
-        self.count(start, &block);
-        if is_in_loop {
-            self.met = met;
+        self.count(learnt.function, block);
+        for one in learnt.met.into_iter().flatten() {
+            if self.met.len() < MOST_CALLS && !self.met.contains(&one) {
+                self.met.push(one);
+            }
         }
-        Ok(block)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sunder_access::Span;
+    use sunder_access::{Address, Span};
 
     fn area_at(page: u64) -> MovedArea {
         MovedArea {
-            moved: MovedPage {
+            moved: Arc::new(MovedPage {
                 page: Span::new(Address(page), 4096),
                 rules: Vec::new(),
-            },
+            }),
             at: 0,
             used: 0,
             blocks: 0,
@@ -207,7 +143,7 @@ mod tests {
             met: Vec::new(),
             code: BTreeMap::new(),
             refusal: None,
-            busy: Busy::default(),
+            busy: Busy::new(1),
         }
     }
 

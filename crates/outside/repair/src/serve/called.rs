@@ -10,7 +10,7 @@ use sunder_rewrite::{
 
 /// Most calls that are remembered. Calls of one place that lead to several functions are made
 /// through a pointer that changes.
-const MOST_CALLS: usize = 256;
+pub const MOST_CALLS: usize = 256;
 
 /// Most functions that are copied with a loop because it calls them, directly or through others.
 const MOST_CALLED: usize = 40;
@@ -23,11 +23,7 @@ const LONGEST_CALLED: usize = 2048;
 
 /// The callers of `own` on a thread's stack, found by return addresses: start of each function, its
 /// bytes, and the return address in it.
-pub fn callers(
-    code: &mut TargetCode,
-    own: Code<'_>,
-    registers: Registers,
-) -> Vec<(u64, Vec<u8>, u64)> {
+pub fn callers(code: &TargetCode, own: Code<'_>, registers: Registers) -> Vec<(u64, Vec<u8>, u64)> {
     let mut found: Vec<(u64, Vec<u8>, u64)> = Vec::new();
     let mut rsp = registers.general[4];
     for depth in 0..MOST_CALLERS {
@@ -83,7 +79,7 @@ pub fn calls_in_loops(code: &TargetCode, request: &Request<'_>) -> Vec<Called> {
 /// those that they call. Also the request's calls through pointers to such functions, with those
 /// that were met before.
 pub fn called_functions(
-    code: &mut TargetCode,
+    code: &TargetCode,
     request: &Request<'_>,
     mut calls: Vec<Called>,
 ) -> (Functions, Vec<Met>) {
@@ -120,7 +116,7 @@ pub fn called_functions(
 
 /// Adds the functions at `open`, and those that they call.
 fn add_called(
-    code: &mut TargetCode,
+    code: &TargetCode,
     found: &mut Functions,
     mut open: Vec<CodeAddress>,
     moved: &MovedPage,

@@ -247,7 +247,7 @@ fn answer(run: &mut Execution, now: Registers, downwards: bool) -> Result<u64, R
         seen: &run.seen,
         met: &run.met,
         memory: Memory(&read),
-        at: CodeAddress(run.next),
+        near: CodeAddress(run.next),
     };
     let mut met = run.met.clone();
     met.extend(more_targets(&request));
