@@ -4,6 +4,7 @@
 mod all;
 mod build_times;
 mod chaos;
+mod cores;
 mod cure;
 mod detection;
 mod fleet;
@@ -85,6 +86,12 @@ enum Command {
         /// With `detect --measure`
         #[arg(long)]
         measure: bool,
+    },
+    /// What `detect` on two CPUs says that a fix gains on 16, beside what it gains there
+    Cores {
+        /// Make each program work so long that it takes about this many seconds on all CPUs
+        #[arg(long, default_value_t = 0.8)]
+        seconds: f64,
     },
     /// What `sunder patch` makes of each result, beside the fix by hand
     Patch(patch::What),
@@ -179,6 +186,7 @@ fn main() -> Result<()> {
         Command::Overhead { seconds } => overhead::run(&options, seconds),
         Command::Detection => detection::run(&options),
         Command::Gain { measure } => gain::run(&options, measure),
+        Command::Cores { seconds } => cores::run(&options, seconds),
         Command::Patch(what) => patch::run(&what, &options),
         Command::Sampling => sampling::run(&options),
         Command::IsolateSampling => isolate_sampling::run(&options),

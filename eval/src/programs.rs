@@ -32,6 +32,16 @@ impl Target {
         Ok(())
     }
 
+    /// The same program with so many threads: the first argument.
+    #[must_use]
+    pub fn with_threads(&self, threads: u32) -> Self {
+        let mut other = self.clone();
+        if let Some(first) = other.arguments.first_mut() {
+            *first = threads.to_string();
+        }
+        other
+    }
+
     /// The command that runs it natively.
     pub fn native(&self) -> Command {
         let mut command = Command::new(&self.program);

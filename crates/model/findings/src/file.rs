@@ -97,11 +97,12 @@ impl Findings {
         self.findings.iter().enumerate().find_map(|(i, f)| {
             let own = [f.cost_percent, f.interleavings_per_second, f.false_share];
             let gain = f.gain_percent.map(|g| [g.low, g.likely, g.high]);
+            let cpus = f.on_more_cpus.map(|c| [c.low, c.times_as_fast, c.high]);
             let lines = f.lines.iter().map(|l| l.interleavings_per_second);
             own.into_iter()
                 .chain(lines)
                 .chain(f.timeline.iter().copied())
-                .chain(gain.into_iter().flatten())
+                .chain(gain.into_iter().chain(cpus).flatten())
                 .any(|v| !v.is_finite())
                 .then(|| format!("a figure of findings[{i}]"))
         })

@@ -14,6 +14,7 @@ mod error;
 pub mod examples;
 mod file;
 mod fingerprint;
+mod gain;
 mod isolation;
 mod language;
 mod likeness;
@@ -34,6 +35,7 @@ pub use error::{FindingsError, LARGEST_FILE};
 #[cfg(feature = "schema")]
 pub use file::json_schema;
 pub use fingerprint::fingerprint;
+pub use gain::{GainPercent, OnMoreCpus};
 pub use isolation::{PageState, PageWriter, PrivatePage};
 pub use language::Language;
 pub use limit::Limit;

@@ -2,6 +2,7 @@
 //! `schemars`: these comments are the descriptions there. A change that an older reader can't
 //! follow raises [`VERSION`].
 
+use crate::gain::{GainPercent, OnMoreCpus};
 use crate::isolation::PrivatePage;
 use crate::language::Language;
 use crate::limit::Limit;
@@ -276,6 +277,10 @@ pub struct Finding {
     /// Measured by `detect --measure`, else absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain_percent: Option<GainPercent>,
+    /// The same on a machine with more CPUs, by a model. Absent if the gain is, or if this machine has
+    /// as many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_more_cpus: Option<OnMoreCpus>,
     /// Under the observer `isolate`, the pages of its lines, of which threads had private copies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub private_pages: Vec<PrivatePage>,
@@ -293,21 +298,6 @@ pub struct Finding {
     pub timeline: Vec<f64>,
     /// What to do about it, the best first.
     pub advice: Vec<Advice>,
-}
-
-/// What a fix gains, in percent of the program's wall time, 0 to 100: a program that takes 10 s and
-/// gains 60 percent takes 4 s after the fix. The truth is between `low` and `high` nine times of ten.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct GainPercent {
-    /// A lesser gain is unlikely.
-    pub low: f64,
-    /// The best guess.
-    pub likely: f64,
-    /// A greater gain is unlikely.
-    pub high: f64,
-    /// How many times threads were compared with and without their rivals.
-    pub comparisons: u32,
 }
 
 /// A piece of the program's memory with a name.

@@ -9,6 +9,7 @@
 mod array;
 mod breaks;
 mod called;
+pub mod cores;
 mod fields;
 mod foreign;
 pub mod gain;

@@ -5,6 +5,7 @@ use crate::experiment::{Experiment, MOST_RIVALS};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use sunder_findings::{Finding, Findings, Limit, Sharing};
+use sunder_plan::cores::{Run, on_more_cpus};
 use sunder_plan::gain::{ThreadGain, of_finding, of_threads};
 
 /// What an experiment measured. A recording of the run keeps it.
@@ -42,7 +43,13 @@ impl Measured {
         let comparisons: usize = threads.iter().map(|(_, t)| t.speeds.len()).sum();
         let wall = result.run.seconds * 1e9 - self.held_ns as f64;
         let only: Vec<ThreadGain> = threads.iter().map(|t| t.1.clone()).collect();
-        let measured = of_threads(&only, wall, result.machine.cpus);
+        let run = Run {
+            threads: &only,
+            wall_ns: wall,
+            cpus: result.machine.cpus,
+            line_size: result.machine.line_size,
+        };
+        let measured = of_threads(&only, wall, run.cpus);
         let costs: Vec<(BTreeSet<u32>, f64)> = result.findings.iter().map(of).collect();
         let Some(all) = measured else {
             if result.findings.iter().any(is_to_measure) {
@@ -66,6 +73,7 @@ impl Measured {
             let together: f64 = together.map(|(_, cost)| cost).sum();
             let gain = of_finding(finding, all, cost / together.max(f64::MIN_POSITIVE));
             finding.gain_percent = Some(gain.percent(comparisons));
+            finding.on_more_cpus = on_more_cpus(finding, gain, run);
         }
         if left > 0 {
             let why = match left {

@@ -149,6 +149,7 @@ fn join(
         false_share,
         cost_percent,
         gain_percent: None,
+        on_more_cpus: None,
         on_smaller_lines,
         on_pages: None,
         predicted: None,

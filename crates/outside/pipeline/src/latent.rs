@@ -274,6 +274,7 @@ fn finding(process: &mut Process, line: Granule, prediction: Prediction) -> Find
         false_share: 1.0,
         cost_percent: (cost_share * 100.0).min(100.0),
         gain_percent: None,
+        on_more_cpus: None,
         ..Finding::default()
     }
 }

@@ -18,7 +18,7 @@ pub(crate) use fleet::{
 pub(crate) use line::{Touch, access_kind, drawn_line_size, line_position, site_place, word_name};
 pub(crate) use object::{inner_field, origin, place, thread_label};
 pub(crate) use run::{command, looked_at, run_facts};
-pub(crate) use simulation::{TriedRow, placed, predicted, simulated, tried, tried_of};
+pub(crate) use simulation::{TriedRow, elsewhere, placed, simulated, tried, tried_of};
 pub(crate) use verdict::{
     Counts, answer, cost, false_part, gain, hidden, kind, on_smaller_lines, threads_of, whole_cost,
 };

@@ -107,9 +107,31 @@ pub(crate) fn tried_of(all: &Findings) -> Option<String> {
     ))
 }
 
+/// What the finding is on other machines, in sentences.
+pub(crate) fn elsewhere(finding: &Finding) -> Vec<String> {
+    let all = on_more_cpus(finding).into_iter();
+    all.chain(predicted(finding)).collect()
+}
+
+/// What the fix gains on a machine with more CPUs, as a sentence.
+fn on_more_cpus(finding: &Finding) -> Option<String> {
+    let on = finding.on_more_cpus?;
+    let times = |times: f64| match times {
+        small if small < 10.0 => format!("{small:.1}"),
+        large => format!("{large:.0}"),
+    };
+    Some(format!(
+        "With a thread on each of {} CPUs, the fix would make the program about {} times as fast ({} to {}, by a model).",
+        on.cpus,
+        times(on.times_as_fast),
+        times(on.low),
+        times(on.high)
+    ))
+}
+
 /// The line sizes and starts with which the object would be falsely shared, if they were
 /// simulated.
-pub(crate) fn predicted(finding: &Finding) -> Option<String> {
+fn predicted(finding: &Finding) -> Option<String> {
     let predicted = finding.predicted.as_ref()?;
     let sizes = predicted.line_sizes.iter().map(|on| on.false_sharing);
     let starts = predicted.starts.iter().map(|at| at.false_sharing);

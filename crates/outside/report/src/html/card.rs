@@ -48,7 +48,7 @@ pub(super) struct Card {
     /// The pages of which threads had private copies, a sentence each.
     pub(super) private_pages: Vec<String>,
     /// The line sizes and starts with which the object would be shared.
-    pub(super) elsewhere: Option<String>,
+    pub(super) elsewhere: Vec<String>,
     pub(super) maps: Vec<Map>,
     pub(super) folded_maps: Vec<Map>,
     pub(super) folded_text: String,
@@ -151,7 +151,7 @@ impl Card {
             evidence: evidence(all, finding),
             private_pages: private_pages(finding),
             pages: page_tables(finding),
-            elsewhere: describe::predicted(finding),
+            elsewhere: describe::elsewhere(finding),
             folded_text: counted(folded_maps.len(), "more line"),
             maps,
             folded_maps,

@@ -35,7 +35,7 @@ pub(super) fn full(page: &mut Page, all: &Findings, finding: &Finding, options: 
     if let Some(smaller) = describe::on_smaller_lines(finding).filter(|_| options.all) {
         page.paragraph("   ", "   ", Paint::Dim, &smaller);
     }
-    if let Some(elsewhere) = describe::predicted(finding) {
+    for elsewhere in describe::elsewhere(finding) {
         page.paragraph("   ", "   ", Paint::Plain, &elsewhere);
     }
     advice(page, &finding.advice, usize::MAX);

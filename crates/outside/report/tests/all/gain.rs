@@ -1,7 +1,10 @@
 //! A measured gain takes the place of the cost wherever a reader looks first.
 
-use sunder_findings::{Findings, GainPercent, examples};
+use sunder_findings::{Findings, GainPercent, OnMoreCpus, examples};
 use sunder_report::{TextOptions, html, sarif, text};
+
+const ON_MORE_CPUS: &str = "With a thread on each of 16 CPUs, the fix would make the program about 13 \
+                            times as fast (6.0 to 25, by a model).";
 
 fn measured() -> Findings {
     let mut all = examples::result(vec![examples::global_array()]);
@@ -10,6 +13,12 @@ fn measured() -> Findings {
         likely: 67.0,
         high: 120.0,
         comparisons: 18,
+    });
+    all.findings[0].on_more_cpus = Some(OnMoreCpus {
+        cpus: 16,
+        times_as_fast: 12.7,
+        low: 6.04,
+        high: 25.4,
     });
     all
 }
@@ -26,12 +35,14 @@ fn the_text_says_what_a_fix_gains() {
         "{report}"
     );
     assert!(!one_line.contains("costs 24 %"), "{report}");
+    assert!(one_line.contains(ON_MORE_CPUS), "{report}");
 }
 
 #[test]
 fn so_do_the_page_and_the_message_for_code_scanning() {
     let page = html(&measured());
     assert!(page.contains("a fix saves 67 % (60 to 100 %)"));
+    assert!(page.contains(ON_MORE_CPUS));
     let log = sarif(&measured());
     let message = "a fix saves 67 % (60 to 100 %) of the program's time.";
     assert!(log.contains(message), "{log}");
