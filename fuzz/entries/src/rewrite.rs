@@ -17,8 +17,8 @@ use generate::{
 use iced_x86::{FlowControl, Instruction, RflagsBits};
 use sunder_access::{Address, CodeAddress, Span};
 use sunder_rewrite::{
-    Block, Condition, Frame, Memory, Met, MovedPage, Registers, Request, Rule, Seen, more_targets,
-    return_slot, specialise,
+    Block, Condition, Draft, Frame, Memory, Met, MovedPage, Registers, Request, Rule, Seen,
+    more_targets, return_slot,
 };
 use sunder_x86::Manual;
 
@@ -304,18 +304,18 @@ impl<'a> Moved<'a> {
             seen: &self.seen,
             met: &self.met,
             memory: Memory(&read),
-            near: CodeAddress(self.next),
+            near: CodeAddress(CACHE),
         };
         // As the tool does it. There are few calls and functions.
         let mut met = self.met.clone();
         met.extend(more_targets(&request));
         met.sort_unstable();
         met.dedup();
-        let block = specialise(&Request {
+        let draft = Draft::of(&Request {
             met: &met,
             ..request
         });
-        let block = block.ok()?;
+        let block = draft.ok()?.block(CodeAddress(self.next)).ok()?;
         self.met = met;
         let at = self.next;
         for (n, byte) in block.bytes.iter().enumerate() {

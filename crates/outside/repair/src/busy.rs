@@ -56,6 +56,26 @@ impl Busy {
 mod tests {
     use super::*;
 
+    /// Eight threads ask at the same time, again and again.
+    #[test]
+    fn threads_that_are_answered_at_the_same_time_may_wait_as_one_that_is_alone() {
+        let start = Instant::now();
+        let too_much = |workers: usize, every: u64| {
+            let mut busy = Busy::new(workers);
+            (0..1000 / every).any(|n| {
+                let begun = start + Duration::from_millis(n * every);
+                let end = begun + Duration::from_millis(5);
+                (1..=8).any(|thread| busy.took(thread, begun, end))
+            })
+        };
+        assert!(!too_much(8, 20), "each waits for a quarter of the time");
+        assert!(too_much(8, 6), "each waits nearly always");
+        assert!(
+            too_much(1, 20),
+            "one answers eight, which takes 40 ms of 20"
+        );
+    }
+
     /// Answers of 5 ms, one every `every` ms for `ms` ms. Whether they were too much.
     fn asked(busy: &mut Busy, from: Instant, every: u64, ms: u64) -> bool {
         (0..ms / every).any(|n| {

@@ -1,8 +1,8 @@
 //! Answers threads of the program that have faulted on moved bytes: makes copies of their code that
-//! find the bytes. Runs on threads of its own, as many as there are CPUs, which do nothing else, since
-//! the program's threads wait for the answers. They run before other threads of the machine where the
-//! kernel lets them: each stands in for a thread that waits, and must not have less of the CPUs than
-//! that one had. Started by `repairer`.
+//! find the bytes. Runs on threads of its own, which do nothing else, since the program's threads wait
+//! for the answers. They run before other threads of the machine where the kernel lets them: each
+//! stands in for a thread that waits, and must not have less of the CPUs than that one had. There is
+//! one for every second CPU, so that half of the machine is left to others. Started by `repairer`.
 
 mod area;
 mod called;
@@ -72,7 +72,7 @@ impl Server {
                 made: Vec::new(),
             }),
             claimed: std::array::from_fn(|_| AtomicBool::new(false)),
-            workers: cpus.min(MOST_WORKERS),
+            workers: (cpus / 2).clamp(1, MOST_WORKERS),
             stop: AtomicBool::new(false),
         });
         let mut server = Self {

@@ -12,8 +12,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sunder_access::{Address, CodeAddress, Span};
 use sunder_rewrite::{
-    Block, Code, Condition, Frame, Memory, Met, MovedPage, Refusal, Registers, Request, Resume,
-    Rule, Seen, more_targets, return_slot, specialise,
+    Block, Code, Condition, Draft, Frame, Memory, Met, MovedPage, Refusal, Registers, Request,
+    Resume, Rule, Seen, more_targets, return_slot,
 };
 
 /// More faults would mean that threads leave copies again at once.
@@ -247,7 +247,7 @@ fn answer(run: &mut Execution, now: Registers, downwards: bool) -> Result<u64, R
         seen: &run.seen,
         met: &run.met,
         memory: Memory(&read),
-        near: CodeAddress(run.next),
+        near: CodeAddress(CACHE),
     };
     let mut met = run.met.clone();
     met.extend(more_targets(&request));
@@ -257,7 +257,8 @@ fn answer(run: &mut Execution, now: Registers, downwards: bool) -> Result<u64, R
         met: &met,
         ..request
     };
-    let block = specialise(&request)?;
+    // As the tool does it, the place is chosen when the draft is there.
+    let block = Draft::of(&request)?.block(CodeAddress(run.next))?;
     // The block's own conditions must allow this thread to enter.
     let fits = block.entries.iter().any(|entry| {
         entry.original == now.ip
