@@ -1,9 +1,11 @@
 /* A machine on which much begins and ends, for a watch beside it.
  * starts COUNT PROGRAM  starts PROGRAM so often, in as many processes at a time as there are CPUs.
  * processes COUNT       so many sleeping processes at once, until standard input ends.
+ * busy COUNT            so many processes that work now and then, as servers with few users do: in each, two
+ *                       threads compute for a ten-thousandth of a second fifty times a second.
  * threads COUNT         a process with so many sleeping threads, of which two more write to neighbouring
  *                       words all the time, until standard input ends.
- * Each tells on standard output how many there were; the last two as soon as they are there. */
+ * Each tells on standard output how many there were; all but the first as soon as they are there. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <pthread.h>
@@ -14,6 +16,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -62,7 +65,34 @@ static void wait_for_the_end(void)
         ;
 }
 
-static void processes(long count)
+static void *works_now_and_then(void *nothing)
+{
+    struct timespec pause = {.tv_nsec = 20000000};
+    for (;;) {
+        struct timespec begun, now;
+        clock_gettime(CLOCK_MONOTONIC, &begun);
+        do
+            clock_gettime(CLOCK_MONOTONIC, &now);
+        while ((now.tv_sec - begun.tv_sec) * 1000000000 + now.tv_nsec - begun.tv_nsec < 100000);
+        nanosleep(&pause, NULL);
+    }
+    return nothing;
+}
+
+static void work(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, works_now_and_then, NULL);
+    works_now_and_then(NULL);
+}
+
+static void sleep_for_ever(void)
+{
+    for (;;)
+        pause();
+}
+
+static void processes(long count, void (*act)(void))
 {
     long there = 0;
     pid_t *all = calloc(count, sizeof *all);
@@ -70,8 +100,7 @@ static void processes(long count)
         pid_t pid = fork();
         if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            for (;;)
-                pause();
+            act();
         }
         if (pid < 0)
             break;
@@ -127,7 +156,9 @@ int main(int argc, char **argv)
     if (argc > 3 && strcmp(argv[1], "starts") == 0)
         printf("%ld\n", starts(count, argv[3]));
     else if (argc > 2 && strcmp(argv[1], "processes") == 0)
-        processes(count);
+        processes(count, sleep_for_ever);
+    else if (argc > 2 && strcmp(argv[1], "busy") == 0)
+        processes(count, work);
     else if (argc > 2 && strcmp(argv[1], "threads") == 0)
         threads(count);
     else

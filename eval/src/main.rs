@@ -36,6 +36,7 @@ mod simulate_real;
 mod stress;
 mod suites;
 mod watch_churn;
+mod watch_many;
 mod watching;
 
 use anyhow::Result;
@@ -148,6 +149,8 @@ enum Command {
     ServerCost(server_cost::What),
     /// Does a watch grow while processes start and end, and beside very many of them?
     WatchChurn(watch_churn::What),
+    /// `sunder watch` on a machine with 50 processes, of which three share falsely: found, and at what cost?
+    WatchMany(watch_many::What),
     /// `sunder fleet report` on the records of many machines; 3 runs if not given
     Fleet(fleet::What),
     /// How long this workspace takes to build and to test in an empty folder; 3 runs if not
@@ -210,6 +213,7 @@ fn main() -> Result<()> {
         Command::Chaos => chaos::run(&options),
         Command::BuildTimes => build_times::run(&options),
         Command::ServerCost(what) => server_cost::run(&what, &options),
+        Command::WatchMany(what) => watch_many::run(&what, &options),
         Command::WatchChurn(what) => watch_churn::run(&what),
         Command::Fleet(what) => fleet::run(&what, &options),
         Command::SimulateReal => simulate_real::run(&options),

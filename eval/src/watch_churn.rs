@@ -180,14 +180,19 @@ impl Bench {
     }
 }
 
-/// The program `churn`, which sleeps until it is dropped.
-struct Beside {
+/// The program `churn`, which goes on until it is dropped.
+pub struct Beside {
     child: Child,
-    there: u64,
+    /// How many processes or threads there are.
+    pub there: u64,
 }
 
 impl Beside {
-    fn begin(churn: &Path, mode: &str, count: u64) -> Result<Self> {
+    /// Starts it in this mode.
+    ///
+    /// # Errors
+    /// If it can't be started.
+    pub fn begin(churn: &Path, mode: &str, count: u64) -> Result<Self> {
         let mut child = Command::new(churn)
             .args([mode, &count.to_string()])
             .stdin(Stdio::piped())
