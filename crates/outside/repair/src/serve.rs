@@ -7,6 +7,9 @@
 mod area;
 mod called;
 mod draft;
+mod publish;
+#[cfg(test)]
+mod tests;
 
 use self::area::{MOST_BLOCKS, MovedArea};
 use self::draft::{Learnt, Question, drafted};
@@ -22,10 +25,8 @@ use sunder_access::{CodeAddress, Mappings, ProcessId};
 use sunder_findings::RewrittenCode;
 use sunder_pipeline::CopiedCode;
 use sunder_plan::remap::Group;
-use sunder_rewrite::{Block, Condition, Draft, MovedPage};
-use sunder_wire::remap::{
-    CACHE, CONDITIONS, Control, ENTRIES, REQUESTS, RESUMES, Request, STACK, bucket,
-};
+use sunder_rewrite::{Draft, MovedPage};
+use sunder_wire::remap::{CACHE, REQUESTS, Request};
 
 /// Why no copy is made for an area.
 const NO_ROOM: &str = "there is no room for more copies of code";
@@ -237,7 +238,9 @@ impl Shared {
             _ => made(false),
         };
         let refuse = |why| {
-            if let Some(area) = self.lock().areas.get_mut(&question.area) {
+            let mut state = self.lock();
+            let area = state.areas.get_mut(&question.area);
+            if let Some(area) = area.filter(|area| Arc::ptr_eq(&area.moved, &known.moved)) {
                 area.refusal = Some(why);
             }
         };
@@ -256,119 +259,18 @@ impl Shared {
         let mut state = self.lock();
         let State { areas, made } = &mut *state;
         let area = areas.get_mut(&question.area);
-        // Since the thread has asked, other bytes may have moved there.
-        let area = area.filter(|area| Arc::ptr_eq(&area.moved, moved));
-        let area = area.ok_or("the bytes have moved again")?;
+        let Some(area) = area.filter(|area| Arc::ptr_eq(&area.moved, moved)) else {
+            // Since the thread has asked, other bytes have moved. It tries its instruction again.
+            return Ok(question.registers.ip.0);
+        };
         let block = draft.block(CodeAddress(area.at + area.used));
         let block = block.map_err(|refusal| refusal.to_string())?;
         area.remember(question.thread, &block, learnt, alone);
-        let at = self
-            .publish(question.area, area, &block, alone)
-            .ok_or(NO_ROOM)?;
-        made.extend(copied(&block, at));
+        let placed = self.publish(question.area, area, &block, alone);
+        let (at, copy) = placed.ok_or(NO_ROOM)?;
+        made.extend(copy);
         Ok(at + u64::from(block.entry))
     }
-
-    /// Writes a copy into the program; gives its address there. `None` if there is no room.
-    fn publish(
-        &self,
-        number: usize,
-        area: &mut MovedArea,
-        block: &Block,
-        once: bool,
-    ) -> Option<u64> {
-        let control = self.file.control();
-        let offset = area.used;
-        if !self.file.write_code(number, offset, &block.bytes) {
-            return None;
-        }
-        let shared = control.areas.get(number)?;
-        let first = shared.resume_count.load(Ordering::Relaxed) as usize;
-        if first + block.resume.len() > RESUMES {
-            return None;
-        }
-        for (place, resume) in shared.resumes[first..].iter().zip(&block.resume) {
-            // Offsets of code have 32 bits.
-            let at = offset as u32 + resume.offset;
-            place.offset.store(at, Ordering::Relaxed);
-            let pushed = if resume.pushed { 8 } else { 0 };
-            place.pushed.store(pushed, Ordering::Relaxed);
-            place.original.store(resume.original.0, Ordering::Relaxed);
-            let shifts = [
-                (&place.destination, resume.shift.destination),
-                (&place.source, resume.shift.source),
-                (&place.count, resume.shift.count),
-            ];
-            for (place, shift) in shifts {
-                place.store(shift as u32, Ordering::Relaxed);
-            }
-        }
-        let count = (first + block.resume.len()) as u32;
-        shared.resume_count.store(count, Ordering::Release);
-        area.used = (offset + block.bytes.len() as u64).next_multiple_of(64);
-        area.blocks += 1;
-        // A copy of a single instruction gets no entry from other code: it is no loop.
-        let entries = block.entries.iter().filter(|_| !once);
-        for entry in entries {
-            let target = area.at + offset + u64::from(entry.offset);
-            publish_entry(control, number, block.is_loop, target, entry);
-        }
-        Some(area.at + offset)
-    }
-}
-
-/// A copy that lies at `at`, for those who see threads in it.
-fn copied(block: &Block, at: u64) -> Option<CopiedCode> {
-    let place = |offset: u32| CodeAddress(at + u64::from(offset));
-    let first = block.resume.first()?.offset;
-    let entries = block.entries.iter().map(|entry| entry.offset);
-    let instructions = block.resume.iter();
-    Some(CopiedCode {
-        start: place(first),
-        bytes: block.bytes.get(first as usize..)?.to_vec(),
-        entries: entries.chain([block.entry]).map(place).collect(),
-        originals: instructions
-            .map(|one| (place(one.offset), one.original))
-            .collect(),
-    })
-}
-
-/// Tells the program about an entry into a copy. If there is no room it is left out, and the next
-/// thread asks again.
-fn publish_entry(
-    control: &Control,
-    area: usize,
-    is_loop: bool,
-    target: u64,
-    entry: &sunder_rewrite::Entry,
-) {
-    let place = control.entry_count.load(Ordering::Relaxed);
-    let Some(to) = control.entries.get(place as usize) else {
-        return;
-    };
-    if entry.conditions.len() > CONDITIONS || place as usize >= ENTRIES {
-        return;
-    }
-    to.original.store(entry.original.0, Ordering::Relaxed);
-    to.target.store(target, Ordering::Relaxed);
-    to.area.store(area as u32, Ordering::Relaxed);
-    to.alone.store(u32::from(!is_loop), Ordering::Relaxed);
-    let count = entry.conditions.len() as u32;
-    to.count.store(count, Ordering::Relaxed);
-    for (slot, condition) in to.conditions.iter().zip(&entry.conditions) {
-        let (what, low, high) = match *condition {
-            Condition::Register(register, low, high) => (u64::from(register.0), low, high),
-            Condition::Stack(offset, value) => ((offset << 8) as u64 | STACK, value, value),
-        };
-        slot.what.store(what, Ordering::Relaxed);
-        slot.low.store(low, Ordering::Relaxed);
-        slot.high.store(high, Ordering::Relaxed);
-    }
-    let head = &control.buckets[bucket(entry.original.0)];
-    to.next
-        .store(head.load(Ordering::Relaxed), Ordering::Relaxed);
-    control.entry_count.store(place + 1, Ordering::Relaxed);
-    head.store(place + 1, Ordering::Release);
 }
 
 /// Has this thread run as soon as it is woken, before all threads of the usual policies, whatever their
@@ -409,87 +311,3 @@ const _: () = assert!(
     CACHE < 1 << 24,
     "copies lie near the beginning of their area"
 );
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-    use sunder_access::{Address, Span, ThreadId, Time};
-    use sunder_observe::RawSample;
-    use sunder_pipeline::{Follow, Session, judge_config};
-    use sunder_rewrite::{Code, Frame, Memory, Registers, Request, Rule, specialise};
-
-    /// A thread waits behind the access that the line holds up. There, the sample tells the access in a
-    /// copy as it does in the original, at the new place.
-    #[test]
-    fn a_sample_in_a_copy_tells_the_access_before_it() {
-        // `add [rdi], rax; sub rcx, 1; jne` to the first; `ret`.
-        let loop_of = [0x48, 1, 7, 0x48, 0x83, 0xe9, 1, 0x75, 0xf7, 0xc3];
-        let (text, page, at) = (0x40_0000, 0x50_0000, 0x41_0000);
-        let moved = MovedPage {
-            page: Span::new(Address(page), 4096),
-            rules: vec![Rule {
-                bytes: Span::new(Address(page), 4096),
-                delta: 0x10_0000,
-            }],
-        };
-        let mut registers = Registers {
-            ip: CodeAddress(text),
-            ..Registers::default()
-        };
-        (registers.general[1], registers.general[7]) = (100, page + 64);
-        let code = Code {
-            start: CodeAddress(text),
-            bytes: &loop_of,
-        };
-        let block = specialise(&Request {
-            frame: Frame {
-                code,
-                ip: registers.ip,
-            },
-            callers: &[],
-            callees: &[],
-            registers,
-            downwards: false,
-            moved: &moved,
-            seen: &[],
-            met: &[],
-            memory: Memory(&|_, _| None),
-            near: CodeAddress(at),
-        })
-        .expect("the loop can be copied");
-        let copy = copied(&block, at).expect("it has instructions");
-        let is_behind = |one: &&(CodeAddress, CodeAddress)| one.1.0 == text + 3;
-        let behind = copy.originals.iter().find(is_behind);
-        let behind = behind.expect("the `sub` is copied").0;
-
-        let config = judge_config(64, None).expect("a line of 64 bytes");
-        let mut session = Session::new(config, Follow::All);
-        // No process has this number.
-        let process = ProcessId(u32::MAX >> 1);
-        let sample = RawSample {
-            time: Time(1_000_000),
-            process,
-            thread: ThreadId(process.0),
-            cpu: 0,
-            period_ns: 1_000_000,
-            registers: sunder_observe::Registers {
-                general: registers.general,
-                ip: behind,
-            },
-        };
-        let accesses = |session: &mut Session| session.process(process).figures.accesses;
-        session.sample(&sample);
-        assert_eq!(accesses(&mut session), 0, "nothing is known of the code");
-        session.copied(process, copy);
-        // Lines that were touched once do not count.
-        for later in [1_000_000, 2_000_000] {
-            let time = sample.time.after(Duration::from_nanos(later));
-            session.sample(&RawSample { time, ..sample });
-        }
-        assert_eq!(accesses(&mut session), 2);
-        let judge = &session.process(process).judge;
-        let used = |at: u64| judge.used(Span::new(Address(at), 8), Time(0)).len();
-        assert_eq!((used(page + 64), used(page + 64 + 0x10_0000)), (0, 1));
-    }
-}
