@@ -93,9 +93,11 @@ pub fn run(options: &Options, seconds: f64) -> Result<()> {
             maybe(row.said.map(|said| said.low)),
             maybe(row.said.map(|said| said.high)),
         ])?;
-        let said = row.said.map_or(0.0, |said| said.times_as_fast);
+        let said = row
+            .said
+            .map_or("nothing".into(), |said| number(said.times_as_fast));
         println!(
-            "{}: {:.1} times as fast, said {said:.1}",
+            "{}: {:.1} times as fast, said {said}",
             row.name,
             row.truth()
         );

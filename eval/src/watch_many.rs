@@ -21,7 +21,7 @@ use sunder_workloads::{Variant, Workload};
 const FALSELY: [&str; 3] = ["adjacent_globals", "linear_regression", "atomic_counters"];
 /// How long they are looked for.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// So much longer than that the three go on.
+/// So many tests' lengths are more than the three get done before they are ended.
 const FOR_LONG: u64 = 2000;
 
 const COLUMNS: [&str; 6] = ["what", "pair", "seconds", "watch_cpu_s", "object", "field"];
@@ -93,7 +93,7 @@ pub fn run(what: &What, options: &Options) -> Result<()> {
         );
         pairs.push((alone, watched, cpu));
     }
-    drop(running);
+    ensure!(running.go_on()?, "the three ended before the last pair");
     record.finish(&summary(&found, &pairs, options.repetitions))
 }
 
@@ -130,6 +130,20 @@ impl Running {
         Ok(all)
     }
 
+    fn has(&self, pid: u32) -> bool {
+        self.0.iter().any(|child| child.id() == pid)
+    }
+
+    /// Whether none has ended.
+    fn go_on(mut self) -> Result<bool> {
+        for child in &mut self.0 {
+            if child.try_wait()?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     fn wait(mut self) -> Result<()> {
         for mut child in self.0.drain(..) {
             ensure!(child.wait()?.success(), "a program failed");
@@ -158,9 +172,8 @@ fn find(sunder: &Path, three: &[Program], round: u32, record: &mut Record) -> Re
         std::thread::sleep(Duration::from_millis(100));
         for told in watching.records()? {
             let Told::Finding(told) = told else { continue };
-            let is_it = |child: &&Child| child.id() == told.origin.pid;
             let known = found.iter().any(|f| f.program == told.origin.program);
-            if known || !running.0.iter().any(|child| is_it(&child)) {
+            if known || !running.has(told.origin.pid) {
                 continue;
             }
             let of = |w: &&Program| told.origin.program.starts_with(&w.0.name);

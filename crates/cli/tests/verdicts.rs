@@ -4,9 +4,9 @@
 //!
 //! How sure the answers are: a workload runs for about 0.4 s, in which each thread gives some 1,000
 //! samples. A line that must be found takes at least a tenth of the threads' time (the ratios in
-//! the table; [`MOST_RUNS_BELOW`] is for the exception), so about 100 samples are on it. The judge needs 4 returns of a thread to the line
-//! among them; the probability of fewer than 4 among 100 is below 1e-30 for independent samples,
-//! and below 1e-9 even if only a fifth of them decode. Whether the threads run at the same time
+//! the table; [`MOST_RUNS_BELOW`] is for the exception), so about 100 samples are on it. The judge
+//! needs 4 returns of a thread to the line among them; the probability of fewer than 4 among 100 is
+//! below 1e-30 for independent samples, and below 1e-9 even if only a fifth of them decode. Whether the threads run at the same time
 //! does depend on the machine. A run in which they did not (the program's CPU time is below 1.5
 //! times its wall time) says nothing about sharing and is repeated, up to a bound. Then the row is
 //! skipped, prints a notice and is counted. The test fails if half of the rows with something to

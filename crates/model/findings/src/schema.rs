@@ -274,11 +274,11 @@ pub struct Finding {
     /// elsewhere, and a thread may use it for other work. See `gain_percent`.
     pub cost_percent: f64,
     /// The share of the program's time that would go away if the object's data were taken apart.
-    /// Measured by `detect --measure`, else absent.
+    /// Absent if it was not measured, as with `detect --no-measure` and without `attach --measure`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain_percent: Option<GainPercent>,
-    /// The same on a machine with more CPUs, by a model. Absent if the gain is, or if this machine has
-    /// as many.
+    /// How many times as fast that makes the program on a machine with more CPUs, by a model. Absent if
+    /// the gain is, or if this machine has one CPU, or as many as that machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_more_cpus: Option<OnMoreCpus>,
     /// Under the observer `isolate`, the pages of its lines, of which threads had private copies.

@@ -40,7 +40,7 @@ pub struct Run<'a> {
 
 /// How many times as fast the program is with a fix of `finding` as without on [`CPUS`] CPUs with a
 /// thread on each, where the fix gains `gain` in this run. `None` if this run had as many CPUs or
-/// only one, or if threads of several lines can't be told.
+/// only one, or if no line is known that several threads use.
 pub fn on_more_cpus(finding: &Finding, gain: Shares, run: Run<'_>) -> Option<OnMoreCpus> {
     if run.cpus < 2 || run.cpus >= CPUS || run.wall_ns <= 0.0 {
         return None;

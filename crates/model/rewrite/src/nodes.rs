@@ -73,7 +73,7 @@ impl<T> Default for ByNode<T> {
     }
 }
 
-/// The values of all nodes in order.
+/// From the values of all nodes, in order.
 impl<T> From<Vec<Option<Box<T>>>> for ByNode<T> {
     fn from(values: Vec<Option<Box<T>>>) -> Self {
         Self(values)

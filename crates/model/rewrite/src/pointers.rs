@@ -33,7 +33,7 @@ pub(crate) struct Context<'a> {
     /// The moved page, which may contain the linker's slots.
     pub moved: Option<&'a MovedPage>,
     pub targets: &'a Targets,
-    /// The address of the copy, if there is to be one.
+    /// As [`Request::near`], if there is to be a copy.
     pub near: Option<CodeAddress>,
     /// The function of the fault, and its callers: without one of them, no loop of a caller holds
     /// the instruction.

@@ -115,13 +115,15 @@ pub(crate) fn elsewhere(finding: &Finding) -> Vec<String> {
 
 /// What the fix gains on a machine with more CPUs, as a sentence.
 fn on_more_cpus(finding: &Finding) -> Option<String> {
-    let on = finding.on_more_cpus?;
+    // Nothing that would be noticed is not told.
+    let on = finding.on_more_cpus.filter(|on| on.times_as_fast >= 1.05)?;
     let times = |times: f64| match times {
         small if small < 10.0 => format!("{small:.1}"),
         large => format!("{large:.0}"),
     };
     Some(format!(
-        "With a thread on each of {} CPUs, the fix would make the program about {} times as fast ({} to {}, by a model).",
+        "With a thread on each of {} CPUs, the fix would make the program about {} times as fast ({} \
+         to {}, by a model).",
         on.cpus,
         times(on.times_as_fast),
         times(on.low),

@@ -39,6 +39,16 @@ fn the_text_says_what_a_fix_gains() {
 }
 
 #[test]
+fn what_nobody_would_notice_on_more_cpus_is_not_told() {
+    let mut all = measured();
+    if let Some(on) = &mut all.findings[0].on_more_cpus {
+        (on.times_as_fast, on.low) = (1.02, 1.0);
+    }
+    let report = text(&all, &TextOptions::default());
+    assert!(!report.contains("16 CPUs"), "{report}");
+}
+
+#[test]
 fn so_do_the_page_and_the_message_for_code_scanning() {
     let page = html(&measured());
     assert!(page.contains("a fix saves 67 % (60 to 100 %)"));

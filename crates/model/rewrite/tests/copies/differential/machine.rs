@@ -51,6 +51,11 @@ const DOWNWARDS: i64 = 0x400;
 
 static ONE: Mutex<()> = Mutex::new(());
 static mut RUN: Option<Execution> = None;
+
+/// The execution, for the handlers and the test that starts it: never two of them at the same time.
+const fn running() -> *mut Option<Execution> {
+    &raw mut RUN
+}
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 /// The positions of the registers in a signal context, by register number.
@@ -79,8 +84,9 @@ extern "C" fn fault(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void)
     unsafe {
         let context = &mut *context.cast::<libc::ucontext_t>();
         let registers = &mut context.uc_mcontext.gregs;
-        #[allow(static_mut_refs)]
-        let run = RUN.as_mut().filter(|_| ACTIVE.load(Ordering::SeqCst));
+        let run = (&mut *running())
+            .as_mut()
+            .filter(|_| ACTIVE.load(Ordering::SeqCst));
         let Some(run) = run else {
             libc::signal(libc::SIGSEGV, libc::SIG_DFL);
             return;
@@ -117,8 +123,9 @@ extern "C" fn step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) 
     unsafe {
         let context = &mut *context.cast::<libc::ucontext_t>();
         let registers = &mut context.uc_mcontext.gregs;
-        #[allow(static_mut_refs)]
-        let run = RUN.as_mut().filter(|_| ACTIVE.load(Ordering::SeqCst));
+        let run = (&mut *running())
+            .as_mut()
+            .filter(|_| ACTIVE.load(Ordering::SeqCst));
         let ip = registers[libc::REG_RIP as usize] as u64;
         let is_over = (END..CACHE).contains(&ip);
         let Some(run) = run.filter(|_| !is_over) else {
@@ -486,8 +493,7 @@ pub fn compare_divided(
     execute();
     ACTIVE.store(false, Ordering::SeqCst);
     // SAFETY: no handler is running any more.
-    #[allow(static_mut_refs)]
-    let run = unsafe { RUN.take() }.expect("it was set");
+    let run = unsafe { (&mut *running()).take() }.expect("it was set");
     assert_eq!(run.refusal, None, "{source}");
     let page = if run.is_back {
         bytes(PAGE, 4096)
