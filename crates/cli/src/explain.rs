@@ -1,5 +1,6 @@
 //! `sunder explain`: what words of a report mean, in the terminal. The texts are those of `docs/explain`,
-//! which are part of the program.
+//! which are part of the program. The folder here is a link to it, so that the package of this crate
+//! has them.
 
 use crate::args::Explain;
 use crate::destination::print;
@@ -11,10 +12,7 @@ use sunder_report::TextOptions;
 /// A topic: its name, and its text in Markdown.
 macro_rules! topic {
     ($name:literal) => {
-        (
-            $name,
-            include_str!(concat!("../../../docs/explain/", $name, ".md")),
-        )
+        ($name, include_str!(concat!("explain/", $name, ".md")))
     };
 }
 

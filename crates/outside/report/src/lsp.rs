@@ -30,10 +30,10 @@ fn diagnostic(all: &Findings, finding: &Finding, root: &str) -> Option<(String, 
     let (main, related) = locations(finding, &SourceUris { root: None });
     let (uri, range) = place(main?.get("physicalLocation")?, root)?;
     let related = related.iter().filter_map(|other| {
-        let (uri, range) = place(other.get("physicalLocation")?, root)?;
+        let (uri, range) = place(&other.physical, root)?;
         Some(json!({
             "location": {"uri": uri, "range": range},
-            "message": other.pointer("/message/text")?,
+            "message": plain(&other.text).get("text")?,
         }))
     });
     // The protocol's numbers: error, warning, information, hint.

@@ -1,22 +1,20 @@
 //! Findings as SARIF 2.1.0 (OASIS standard), for code-scanning viewers. It uses nothing but the
 //! findings; the caller may name the folder of the sources.
 
-use crate::clean::clean;
-use crate::describe;
-use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
-use sunder_findings::{
-    AccessKind, Exit, Finding, Findings, Frame, Sharing, Site, Standing, fingerprint,
-};
+mod message;
+mod places;
 
-/// The name of the folder of the sources in `uriBaseId`, as viewers know it.
-const SOURCE_ROOT: &str = "SRCROOT";
+pub(crate) use self::message::{message, plain};
+use self::places::{Related, SOURCE_ROOT, normalized, stacks};
+pub(crate) use self::places::{SourceUris, file_uri, locations};
+use crate::describe;
+use serde_json::{Value, json};
+use std::path::Path;
+use sunder_findings::{Exit, Finding, Findings, Sharing, Standing, fingerprint};
+
 /// From this cost in percent on, false sharing is an `error`: it is more than what a new
 /// compiler or machine changes.
 const ERROR_PERCENT: f64 = 10.0;
-/// The most other positions in a result.
-const MOST_RELATED: usize = 12;
 
 /// Rules by index.
 const RULES: [Rule; 3] = [
@@ -28,6 +26,7 @@ const RULES: [Rule; 3] = [
         full: "Different threads use disjoint bytes of one cache line and at least one of them \
                writes, so the line travels between cores although nothing is shared. Put the data \
                of different threads on different lines.",
+        topic: "false-sharing",
     },
     Rule {
         id: "true-sharing",
@@ -36,6 +35,7 @@ const RULES: [Rule; 3] = [
         short: "Threads write to the same data.",
         full: "Several threads use the same bytes and at least one of them writes. Padding does \
                not help: share less, for instance with a copy per thread.",
+        topic: "true-sharing",
     },
     Rule {
         id: "latent-false-sharing",
@@ -45,6 +45,7 @@ const RULES: [Rule; 3] = [
         full: "In this run the data of different threads lay on different lines, or the threads \
                took turns. With other line sizes, if the object started elsewhere, or with more \
                processors, they would share lines at the same time.",
+        topic: "latent",
     },
 ];
 
@@ -55,6 +56,8 @@ pub(crate) struct Rule {
     level: &'static str,
     short: &'static str,
     full: &'static str,
+    /// Its page in the terminal.
+    topic: &'static str,
 }
 
 impl Rule {
@@ -77,7 +80,7 @@ impl Rule {
             "name": self.name,
             "shortDescription": {"text": self.short},
             "fullDescription": {"text": self.full},
-            "help": {"text": self.full},
+            "help": {"text": format!("`sunder explain {}` says more.", self.topic)},
             "defaultConfiguration": {"level": self.level},
         })
     }
@@ -158,34 +161,47 @@ fn invocation(all: &Findings) -> Value {
 fn result(all: &Findings, finding: &Finding, threshold: f64, uris: &SourceUris) -> Value {
     let rule = Rule::index_of(finding);
     let (main, related) = locations(finding, uris);
+    let names = related.iter().map(Related::name).enumerate();
+    let names: Vec<(usize, String)> = names.collect();
+    let mut said = plain(&message(all, finding));
+    said["markdown"] = json!(message::markdown(all, finding, &names));
+    let places = related.iter().enumerate().map(|(id, place)| place.json(id));
     let mut out = json!({
         "ruleId": RULES[rule].id,
         "ruleIndex": rule,
+        "kind": "fail",
         "level": level(finding, threshold),
-        "message": plain(&message(all, finding)),
+        "message": said,
         "locations": main.into_iter().collect::<Vec<_>>(),
-        "relatedLocations": related,
+        "relatedLocations": places.collect::<Vec<_>>(),
+        "stacks": stacks(finding, uris),
         "partialFingerprints": {"sunder/v1": fingerprint(finding)},
         "properties": {
-            "sharing": finding.sharing,
-            "costPercent": finite(finding.cost_percent),
-            "falseSharePercent": finite(finding.false_share * 100.0),
-            "interleavingsPerSecond": finite(finding.interleavings_per_second),
+            "sharing": describe::kind(finding),
+            "costPercent": tenths(finding.cost_percent),
+            "falseSharePercent": tenths(finding.false_share * 100.0),
+            "interleavingsPerSecond": finite(finding.interleavings_per_second).round(),
             "confirmed": finding.confirmed,
             "threads": finding.threads().len(),
         },
     });
-    if let Some(writes) = finding.interleaved_writes {
-        out["properties"]["interleavedWrites"] = json!(writes);
+    let properties = &mut out["properties"];
+    if let Some(gain) = finding.gain_percent {
+        properties["gainPercent"] = json!(tenths(gain.likely));
     }
-    if !finding.processes.is_empty() {
+    if let Some(writes) = finding.interleaved_writes {
+        properties["interleavedWrites"] = json!(writes);
+    }
+    if finding.processes.len() > 1 {
         let ids: Vec<u32> = finding.processes.iter().map(|p| p.id).collect();
-        out["properties"]["processes"] = json!(ids);
+        properties["processes"] = json!(ids);
     }
     // A rank orders findings by importance; a latent finding has none.
-    if let (false, Some(out)) = (finding.latent, out.as_object_mut()) {
-        let rank = finite(finding.cost_percent).clamp(0.0, 100.0);
-        out.insert("rank".to_owned(), json!(rank));
+    if !finding.latent {
+        let worth = finding
+            .gain_percent
+            .map_or(finding.cost_percent, |gain| gain.likely);
+        out["rank"] = json!(tenths(worth).clamp(0.0, 100.0));
     }
     out
 }
@@ -194,236 +210,18 @@ fn finite(number: f64) -> f64 {
     if number.is_finite() { number } else { 0.0 }
 }
 
-/// How much a finding matters.
+/// Rounded to one digit behind the point.
+fn tenths(number: f64) -> f64 {
+    (finite(number) * 10.0).round() / 10.0
+}
+
+/// How much a finding matters: by what a fix gains, if that was measured, else by its cost.
 pub(crate) fn level(finding: &Finding, threshold: f64) -> &'static str {
+    let worth = finding.gain_percent.map(|gain| gain.likely);
+    let worth = worth.unwrap_or_else(|| finding.false_cost_percent());
     match finding.standing(threshold) {
-        Standing::Significant if finding.false_cost_percent() >= ERROR_PERCENT => "error",
+        Standing::Significant if worth >= ERROR_PERCENT => "error",
         Standing::Significant => "warning",
         Standing::BelowThreshold | Standing::TrueSharing | Standing::Latent => "note",
-    }
-}
-
-/// A SARIF message that is shown as this text, cleaned. All messages with names from a program are
-/// made here: `[text](target)` in one would be a link (section 3.11.6).
-pub(crate) fn plain(text: &str) -> Value {
-    json!({"text": clean(text).replace("](", "] (")})
-}
-
-/// The kind, the cost and the advice.
-pub(crate) fn message(all: &Findings, finding: &Finding) -> String {
-    let of = match finding.gain_percent {
-        _ if finding.latent => "",
-        Some(_) => " of the program's time",
-        None => " of the time of its threads",
-    };
-    let price = format!("{}{of}.", describe::cost(finding));
-    let mut text = format!(
-        "{}: {} {price} {}.",
-        describe::kind(finding),
-        clean(&finding.subject()),
-        describe::evidence(all, finding),
-    );
-    if let Some(advice) = finding.advice.first() {
-        text.push(' ');
-        text.push_str(&clean(&advice.text));
-    }
-    if let Some(first) = text.get(..1).map(str::to_uppercase) {
-        text.replace_range(..1, &first);
-    }
-    text
-}
-
-/// The position to mark, and the others: allocation, declaration and more code.
-pub(crate) fn locations(finding: &Finding, uris: &SourceUris) -> (Option<Value>, Vec<Value>) {
-    let writes_first = |s: &&Site| s.kind == AccessKind::Read;
-    let mut sites: Vec<&Site> = finding.sites.iter().filter(|s| s.file.is_some()).collect();
-    sites.sort_by_key(writes_first);
-    let mut related = Vec::new();
-    let objects = std::iter::once(&finding.object).chain(&finding.neighbour);
-    for object in objects {
-        if let Some(declared) = &object.declared {
-            let physical = uris.physical(&declared.file, declared.line);
-            related.push((
-                physical,
-                format!("{} is declared here", object.short_name()),
-                None,
-            ));
-        }
-        if let Some(frame) = object.allocation_site() {
-            related.extend(allocation(frame, object.short_name(), uris));
-        }
-    }
-    let mut rest = sites.iter();
-    let main = match rest.next() {
-        Some(site) => Some(json!({
-            "physicalLocation": uris.physical(site.file.as_deref().unwrap_or_default(), site.line),
-            "logicalLocations": [logical(&site.function)],
-        })),
-        None => related
-            .first()
-            .map(|(physical, ..)| json!({"physicalLocation": physical}))
-            .or_else(|| {
-                let site = finding.sites.first()?;
-                Some(json!({"logicalLocations": [logical(&site.function)]}))
-            }),
-    };
-    for site in rest {
-        let physical = uris.physical(site.file.as_deref().unwrap_or_default(), site.line);
-        let text = match site.kind {
-            _ if site.calls.is_some() => "a lock on it is taken or given back here",
-            AccessKind::Read => "also read here",
-            AccessKind::Write => "also written here",
-            AccessKind::Update => "also updated here",
-            AccessKind::Atomic => "also updated atomically here",
-        };
-        related.push((physical, text.to_owned(), Some(site.function.as_str())));
-    }
-    let mut seen = BTreeSet::new();
-    let related = related
-        .into_iter()
-        .filter(|(physical, text, _)| seen.insert((physical.to_string(), text.clone())))
-        .take(MOST_RELATED)
-        .enumerate()
-        .map(|(id, (physical, text, function))| {
-            let mut place = Map::new();
-            place.insert("id".to_owned(), json!(id));
-            place.insert("physicalLocation".to_owned(), physical);
-            place.insert("message".to_owned(), plain(&text));
-            if let Some(function) = function {
-                place.insert("logicalLocations".to_owned(), json!([logical(function)]));
-            }
-            Value::Object(place)
-        })
-        .collect();
-    (main, related)
-}
-
-fn allocation<'a>(
-    frame: &'a Frame,
-    name: &str,
-    uris: &SourceUris,
-) -> Option<(Value, String, Option<&'a str>)> {
-    let physical = uris.physical(frame.file.as_deref()?, frame.line);
-    Some((
-        physical,
-        format!("{name} is allocated here"),
-        Some(frame.function.as_str()),
-    ))
-}
-
-fn logical(function: &str) -> Value {
-    json!({"fullyQualifiedName": clean(function), "kind": "function"})
-}
-
-/// The folder against which paths become relative URIs.
-pub(crate) struct SourceUris {
-    /// The folder; `None` if none is known.
-    pub(crate) root: Option<PathBuf>,
-}
-
-impl SourceUris {
-    fn physical(&self, file: &str, line: Option<u32>) -> Value {
-        let mut place = Map::new();
-        place.insert("artifactLocation".to_owned(), self.artifact(file));
-        if let Some(line) = line.filter(|&l| l > 0) {
-            place.insert("region".to_owned(), json!({"startLine": line}));
-        }
-        Value::Object(place)
-    }
-
-    fn artifact(&self, file: &str) -> Value {
-        let path = normalized(Path::new(file));
-        let below = match &self.root {
-            // A relative path in debug information is relative to the compiler's working folder,
-            // which is most often the root of the sources.
-            Some(_) if path.is_relative() => Some(path.as_path()),
-            Some(root) => path.strip_prefix(root).ok(),
-            None => None,
-        };
-        match below {
-            Some(inside) if !inside.starts_with("..") => {
-                json!({"uri": encoded(inside), "uriBaseId": SOURCE_ROOT})
-            }
-            _ if path.is_absolute() => json!({"uri": file_uri(&path)}),
-            _ => json!({"uri": encoded(&path)}),
-        }
-    }
-}
-
-/// The path without `.` and, as far as its text allows, without `..`.
-fn normalized(path: &Path) -> PathBuf {
-    let mut out = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir => match out.components().next_back() {
-                Some(Component::Normal(_)) => {
-                    out.pop();
-                }
-                Some(Component::RootDir) => {}
-                _ => out.push(".."),
-            },
-            other => out.push(other),
-        }
-    }
-    out
-}
-
-/// The address of a file with an absolute path.
-pub(crate) fn file_uri(path: &Path) -> String {
-    format!("file://{}", encoded(path))
-}
-
-/// RFC 3986: all characters but unreserved ones and `/` in percent notation.
-fn encoded(path: &Path) -> String {
-    let mut out = String::new();
-    for byte in path.to_string_lossy().bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_below_the_root_are_relative_to_it() {
-        let uris = SourceUris {
-            root: Some(PathBuf::from("/home/user/app")),
-        };
-        for (file, wanted) in [
-            (
-                "/home/user/app/src/a.c",
-                json!({"uri": "src/a.c", "uriBaseId": "SRCROOT"}),
-            ),
-            (
-                "/home/user/app/build/../src/a b.c",
-                json!({"uri": "src/a%20b.c", "uriBaseId": "SRCROOT"}),
-            ),
-            (
-                "src/./ü.c",
-                json!({"uri": "src/%C3%BC.c", "uriBaseId": "SRCROOT"}),
-            ),
-            (
-                "/home/user/app2/a.c",
-                json!({"uri": "file:///home/user/app2/a.c"}),
-            ),
-            (
-                "/home/user/app/../x.c",
-                json!({"uri": "file:///home/user/x.c"}),
-            ),
-            ("../x.c", json!({"uri": "../x.c"})),
-            ("C:evil", json!({"uri": "C%3Aevil", "uriBaseId": "SRCROOT"})),
-        ] {
-            assert_eq!(uris.artifact(file), wanted, "{file}");
-        }
-        let without_root = SourceUris { root: None };
-        assert_eq!(without_root.artifact("/a.c"), json!({"uri": "file:///a.c"}));
-        assert_eq!(without_root.artifact("a.c"), json!({"uri": "a.c"}));
     }
 }

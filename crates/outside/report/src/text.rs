@@ -19,6 +19,7 @@ pub use explanation::explanation;
 pub use fleet::fleet_text;
 pub use fleet_markdown::fleet_markdown;
 pub use markdown::comparison_markdown;
+pub(crate) use markdown::{escaped, with_code};
 pub use options::TextOptions;
 pub use watched::watched_text;
 

@@ -75,7 +75,7 @@ fn row(title: &str, change: &Change) -> String {
 }
 
 /// `text` as Markdown shows it unchanged, in one line.
-pub(super) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in clean(text).chars() {
         match c {
@@ -95,9 +95,38 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
+/// As [`escaped`], but what stands between two backticks stays code.
+pub(crate) fn with_code(text: &str) -> String {
+    let text = clean(text).replace(['\n', '\r'], " ");
+    let parts: Vec<&str> = text.split('`').collect();
+    if parts.len().is_multiple_of(2) {
+        return escaped(&text);
+    }
+    let shown = parts.iter().enumerate().map(|(at, part)| match at % 2 {
+        1 if !part.is_empty() => format!("`{part}`"),
+        _ => escaped(part),
+    });
+    shown.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_stays_code_and_names_can_command_nothing_around_it() {
+        assert_eq!(
+            with_code("Align `struct a_b` in x_y."),
+            "Align `struct a_b` in x\\_y."
+        );
+        let odd = "`a` and ` [l](u)";
+        assert_eq!(
+            with_code(odd),
+            escaped(odd),
+            "nothing says which part is code"
+        );
+        assert_eq!(with_code("``[l](u)``"), "\\[l\\](u)");
+    }
 
     #[test]
     fn names_can_command_nothing() {

@@ -3,7 +3,10 @@
 
 use serde_json::{Value, json};
 use std::path::Path;
-use sunder_findings::{Finding, Findings, Limit, Location, examples, fingerprint};
+use sunder_findings::{
+    AccessKind, Finding, Findings, GainPercent, LatentOn, Limit, Location, Site, examples,
+    fingerprint,
+};
 use sunder_report::{sarif, sarif_with_root};
 
 fn advised(findings: Vec<Finding>) -> Findings {
@@ -27,7 +30,10 @@ fn log(all: &Findings, root: Option<&str>) -> Value {
 fn schema() -> Value {
     let message = json!({
         "type": "object", "required": ["text"], "additionalProperties": false,
-        "properties": {"text": {"type": "string", "minLength": 1}}
+        "properties": {
+            "text": {"type": "string", "minLength": 1},
+            "markdown": {"type": "string", "minLength": 1}
+        }
     });
     let artifact = json!({
         "type": "object", "required": ["uri"], "additionalProperties": false,
@@ -58,6 +64,15 @@ fn schema() -> Value {
             "message": message
         }
     });
+    let stack = json!({
+        "type": "object", "required": ["frames"], "additionalProperties": false,
+        "properties": {
+            "message": message,
+            "frames": {"type": "array", "items": {
+                "type": "object", "additionalProperties": false, "properties": {"location": location}
+            }}
+        }
+    });
     let level = json!({"enum": ["none", "note", "warning", "error"]});
     let result = json!({
         "type": "object", "required": ["message", "ruleId", "locations"],
@@ -65,8 +80,10 @@ fn schema() -> Value {
         "properties": {
             "ruleId": {"enum": ["false-sharing", "true-sharing", "latent-false-sharing"]},
             "ruleIndex": {"type": "integer", "minimum": 0, "maximum": 2},
+            "kind": {"enum": ["fail"]},
             "level": level,
             "message": message,
+            "stacks": {"type": "array", "items": stack, "uniqueItems": true},
             "rank": {"type": "number", "minimum": 0, "maximum": 100},
             "locations": {"type": "array", "items": location, "maxItems": 1},
             "relatedLocations": {"type": "array", "items": location, "uniqueItems": true},
@@ -195,12 +212,108 @@ fn a_result_marks_the_writing_code_and_names_the_rest() {
     );
     let message = result["message"]["text"].as_str().unwrap_or_default();
     for part in [
-        "False sharing: lreg_args[4]",
+        "False sharing in lreg_args[4]",
         "71 %",
         "aligned_alloc(64, 256)",
     ] {
         assert!(message.contains(part), "{part:?} is not in: {message}");
     }
+}
+
+/// A viewer shows either of the two.
+#[test]
+fn the_message_is_a_sentence_and_as_markdown_has_all_advice_and_places() {
+    let mut latent = examples::latent();
+    latent.latent_on = Some(LatentOn::LineSize(128));
+    let log = log(&advised(vec![examples::linear_regression(), latent]), None);
+    let message = |n: usize| &log["runs"][0]["results"][n]["message"];
+    let text = message(0)["text"].as_str().unwrap_or_default();
+    let cost = "it costs 71 % of the time of its threads. ";
+    assert!(text.contains(cost), "{text}");
+    let latent = message(1)["text"].as_str().unwrap_or_default();
+    assert!(latent.starts_with("Latent false sharing in "), "{latent}");
+    assert!(latent.contains(", with 128-byte lines. "), "{latent}");
+
+    let shown = message(0)["markdown"].as_str().unwrap_or_default();
+    assert!(
+        shown.starts_with("**False sharing in lreg\\_args\\[4\\]"),
+        "{shown}"
+    );
+    let advice = &advised(vec![examples::linear_regression()]).findings[0].advice;
+    assert!(advice.len() > 1);
+    assert_eq!(shown.matches("\n- ").count(), advice.len(), "{shown}");
+    let related = &log["runs"][0]["results"][0]["relatedLocations"];
+    let link = "[linear\\_regression.c:133](0)";
+    assert!(shown.contains(link), "{shown}");
+    assert_eq!(related[0]["id"], 0);
+    assert_eq!(related[0]["physicalLocation"]["region"]["startLine"], 133);
+}
+
+#[test]
+fn the_stack_of_an_allocation_is_there_innermost_first() {
+    let finding = examples::linear_regression();
+    let log = log(&advised(vec![finding.clone()]), None);
+    let frames = &log["runs"][0]["results"][0]["stacks"][0]["frames"];
+    let names: Vec<&Value> = frames.as_array().expect("a list").iter().collect();
+    assert_eq!(names.len(), finding.object.allocation.len());
+    for (frame, wanted) in names.iter().zip(&finding.object.allocation) {
+        let name = &frame["location"]["logicalLocations"][0]["fullyQualifiedName"];
+        assert_eq!(name, wanted.function.as_str());
+    }
+}
+
+/// The marked line is not told again, and what happens on one line is told once.
+#[test]
+fn each_line_of_code_is_told_once() {
+    let mut finding = examples::one_writer();
+    let first = finding.sites[0].clone();
+    let on = |line: u32, kind: AccessKind| {
+        let line = Some(line);
+        Site {
+            line,
+            kind,
+            ..first.clone()
+        }
+    };
+    finding.sites = vec![
+        on(19, AccessKind::Write),
+        on(19, AccessKind::Read),
+        on(21, AccessKind::Write),
+        on(21, AccessKind::Read),
+    ];
+    let log = log(&advised(vec![finding]), None);
+    let related = &log["runs"][0]["results"][0]["relatedLocations"];
+    let code: Vec<&Value> = related
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|place| {
+            place["message"]["text"]
+                .as_str()
+                .is_some_and(|t| t.starts_with("also"))
+        })
+        .collect();
+    assert_eq!(code.len(), 1, "{related}");
+    assert_eq!(code[0]["message"]["text"], "also read and written here");
+    assert_eq!(code[0]["physicalLocation"]["region"]["startLine"], 21);
+}
+
+#[test]
+fn what_a_fix_gains_decides_if_it_was_measured() {
+    let mut finding = examples::one_writer();
+    finding.cost_percent = 58.44;
+    finding.gain_percent = Some(GainPercent {
+        low: 1.0,
+        likely: 2.04,
+        high: 3.0,
+        comparisons: 9,
+    });
+    let log = log(&advised(vec![finding]), None);
+    let result = &log["runs"][0]["results"][0];
+    assert_eq!(result["level"], "warning");
+    assert_eq!(result["rank"], 2.0);
+    assert_eq!(result["properties"]["gainPercent"], 2.0);
+    assert_eq!(result["properties"]["costPercent"], 58.4);
 }
 
 #[test]
@@ -268,6 +381,10 @@ fn hostile_names_make_no_links_and_no_broken_uris() {
         assert!(!text.contains("]("), "{text}");
         assert!(!text.contains('\u{1b}'));
     }
+    let shown = log["runs"][0]["results"][0]["message"]["markdown"].as_str();
+    let shown = shown.expect("a text");
+    assert!(shown.contains("\\[click\\](https"), "{shown}");
+    assert!(!shown.contains('\u{1b}'));
 }
 
 /// The texts of all messages.

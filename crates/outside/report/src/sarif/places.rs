@@ -1,0 +1,289 @@
+//! Where a finding is in the sources: the line to mark, others, and the stacks of allocations.
+
+use super::message::plain;
+use crate::clean::clean;
+use serde_json::{Map, Value, json};
+use std::path::{Component, Path, PathBuf};
+use sunder_findings::{AccessKind, Finding, Site};
+
+/// The name of the folder of the sources in `uriBaseId`, as viewers know it.
+pub(super) const SOURCE_ROOT: &str = "SRCROOT";
+/// The most other positions in a result.
+const MOST_RELATED: usize = 12;
+
+/// Another position of a result, and what happens there.
+#[derive(PartialEq)]
+pub(crate) struct Related {
+    pub(crate) physical: Value,
+    pub(crate) text: String,
+    function: Option<String>,
+}
+
+impl Related {
+    /// As the related location with the number `id`.
+    pub(super) fn json(&self, id: usize) -> Value {
+        let mut place = Map::new();
+        place.insert("id".to_owned(), json!(id));
+        place.insert("physicalLocation".to_owned(), self.physical.clone());
+        place.insert("message".to_owned(), plain(&self.text));
+        if let Some(function) = &self.function {
+            place.insert("logicalLocations".to_owned(), json!([logical(function)]));
+        }
+        Value::Object(place)
+    }
+
+    /// `counters.c:19`, for a link.
+    pub(super) fn name(&self) -> String {
+        let uri = self.physical.pointer("/artifactLocation/uri");
+        let uri = uri.and_then(Value::as_str).unwrap_or_default();
+        let file = uri.rsplit('/').next().unwrap_or_default();
+        match self.physical.pointer("/region/startLine") {
+            Some(line) => format!("{file}:{line}"),
+            None => file.to_owned(),
+        }
+    }
+}
+
+/// The position to mark, and the others: allocation, declaration and more code.
+pub(crate) fn locations(finding: &Finding, uris: &SourceUris) -> (Option<Value>, Vec<Related>) {
+    let writes_first = |s: &&Site| s.kind == AccessKind::Read;
+    let mut sites: Vec<&Site> = finding.sites.iter().filter(|s| s.file.is_some()).collect();
+    sites.sort_by_key(writes_first);
+    let mut related: Vec<Related> = Vec::new();
+    let mut add = |one: Related| {
+        if !related.contains(&one) {
+            related.push(one);
+        }
+    };
+    for object in std::iter::once(&finding.object).chain(&finding.neighbour) {
+        let name = object.short_name();
+        if let Some(declared) = &object.declared {
+            add(Related {
+                physical: uris.physical(&declared.file, declared.line),
+                text: format!("{name} is declared here"),
+                function: None,
+            });
+        }
+        if let Some(frame) = object.allocation_site()
+            && let Some(file) = &frame.file
+        {
+            add(Related {
+                physical: uris.physical(file, frame.line),
+                text: format!("{name} is allocated here"),
+                function: Some(frame.function.clone()),
+            });
+        }
+    }
+    let main = match sites.first() {
+        Some(site) => Some(json!({
+            "physicalLocation": uris.of_site(site),
+            "logicalLocations": [logical(&site.function)],
+        })),
+        None => related
+            .first()
+            .map(|first| json!({"physicalLocation": first.physical}))
+            .or_else(|| {
+                let site = finding.sites.first()?;
+                Some(json!({"logicalLocations": [logical(&site.function)]}))
+            }),
+    };
+    related.extend(other_code(&sites, uris));
+    related.truncate(MOST_RELATED);
+    (main, related)
+}
+
+/// The lines of code that use the object, each once, without that of the first site.
+fn other_code(sites: &[&Site], uris: &SourceUris) -> Vec<Related> {
+    let at = |site: &Site| (site.file.clone(), site.line);
+    let mut seen: Vec<_> = sites.first().map(|first| at(first)).into_iter().collect();
+    let mut found = Vec::new();
+    for site in sites {
+        if seen.contains(&at(site)) {
+            continue;
+        }
+        seen.push(at(site));
+        let mut acts: Vec<&str> = sites
+            .iter()
+            .filter(|other| at(other) == at(site))
+            .map(|other| act(other))
+            .collect();
+        acts.sort_unstable();
+        acts.dedup();
+        let text = match acts.as_slice() {
+            [LOCKED] => "a lock on it is taken or given back here".to_owned(),
+            _ => format!("also {} here", acts.join(" and ")),
+        };
+        found.push(Related {
+            physical: uris.of_site(site),
+            text,
+            function: Some(site.function.clone()),
+        });
+    }
+    found
+}
+
+const LOCKED: &str = "locked";
+
+/// What a site does to the object.
+fn act(site: &Site) -> &'static str {
+    match site.kind {
+        _ if site.calls.is_some() => LOCKED,
+        AccessKind::Read => "read",
+        AccessKind::Write => "written",
+        AccessKind::Update => "updated",
+        AccessKind::Atomic => "updated atomically",
+    }
+}
+
+/// The call stacks of the allocations of heap objects, innermost call first.
+pub(super) fn stacks(finding: &Finding, uris: &SourceUris) -> Vec<Value> {
+    let objects = std::iter::once(&finding.object).chain(&finding.neighbour);
+    let allocated = objects.filter(|object| !object.allocation.is_empty());
+    let mut stacks: Vec<Value> = allocated
+        .map(|object| {
+            let frames = object.allocation.iter().map(|frame| {
+                let mut location = Map::new();
+                location.insert("message".to_owned(), plain(&frame.function));
+                location.insert(
+                    "logicalLocations".to_owned(),
+                    json!([logical(&frame.function)]),
+                );
+                if let Some(file) = &frame.file {
+                    location.insert(
+                        "physicalLocation".to_owned(),
+                        uris.physical(file, frame.line),
+                    );
+                }
+                json!({"location": location})
+            });
+            json!({
+                "message": plain(&format!("{} was allocated by", object.short_name())),
+                "frames": frames.collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    // Neighbours on the heap often come from the same call.
+    stacks.dedup();
+    stacks
+}
+
+fn logical(function: &str) -> Value {
+    json!({"fullyQualifiedName": clean(function), "kind": "function"})
+}
+
+/// The folder against which paths become relative URIs.
+pub(crate) struct SourceUris {
+    /// The folder; `None` if none is known.
+    pub(crate) root: Option<PathBuf>,
+}
+
+impl SourceUris {
+    fn of_site(&self, site: &Site) -> Value {
+        self.physical(site.file.as_deref().unwrap_or_default(), site.line)
+    }
+
+    fn physical(&self, file: &str, line: Option<u32>) -> Value {
+        let mut place = Map::new();
+        place.insert("artifactLocation".to_owned(), self.artifact(file));
+        if let Some(line) = line.filter(|&l| l > 0) {
+            place.insert("region".to_owned(), json!({"startLine": line}));
+        }
+        Value::Object(place)
+    }
+
+    fn artifact(&self, file: &str) -> Value {
+        let path = normalized(Path::new(file));
+        let below = match &self.root {
+            // A relative path in debug information is relative to the compiler's working folder,
+            // which is most often the root of the sources.
+            Some(_) if path.is_relative() => Some(path.as_path()),
+            Some(root) => path.strip_prefix(root).ok(),
+            None => None,
+        };
+        match below {
+            Some(inside) if !inside.starts_with("..") => {
+                json!({"uri": encoded(inside), "uriBaseId": SOURCE_ROOT})
+            }
+            _ if path.is_absolute() => json!({"uri": file_uri(&path)}),
+            _ => json!({"uri": encoded(&path)}),
+        }
+    }
+}
+
+/// The path without `.` and, as far as its text allows, without `..`.
+pub(super) fn normalized(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => match out.components().next_back() {
+                Some(Component::Normal(_)) => {
+                    out.pop();
+                }
+                Some(Component::RootDir) => {}
+                _ => out.push(".."),
+            },
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// The address of a file with an absolute path.
+pub(crate) fn file_uri(path: &Path) -> String {
+    format!("file://{}", encoded(path))
+}
+
+/// RFC 3986: all characters but unreserved ones and `/` in percent notation.
+fn encoded(path: &Path) -> String {
+    let mut out = String::new();
+    for byte in path.to_string_lossy().bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_below_the_root_are_relative_to_it() {
+        let uris = SourceUris {
+            root: Some(PathBuf::from("/home/user/app")),
+        };
+        for (file, wanted) in [
+            (
+                "/home/user/app/src/a.c",
+                json!({"uri": "src/a.c", "uriBaseId": "SRCROOT"}),
+            ),
+            (
+                "/home/user/app/build/../src/a b.c",
+                json!({"uri": "src/a%20b.c", "uriBaseId": "SRCROOT"}),
+            ),
+            (
+                "src/./ü.c",
+                json!({"uri": "src/%C3%BC.c", "uriBaseId": "SRCROOT"}),
+            ),
+            (
+                "/home/user/app2/a.c",
+                json!({"uri": "file:///home/user/app2/a.c"}),
+            ),
+            (
+                "/home/user/app/../x.c",
+                json!({"uri": "file:///home/user/x.c"}),
+            ),
+            ("../x.c", json!({"uri": "../x.c"})),
+            ("C:evil", json!({"uri": "C%3Aevil", "uriBaseId": "SRCROOT"})),
+        ] {
+            assert_eq!(uris.artifact(file), wanted, "{file}");
+        }
+        let without_root = SourceUris { root: None };
+        assert_eq!(without_root.artifact("/a.c"), json!({"uri": "file:///a.c"}));
+        assert_eq!(without_root.artifact("a.c"), json!({"uri": "a.c"}));
+    }
+}
