@@ -76,7 +76,7 @@ impl Plan {
         }
         ensure!(
             !paths.is_empty(),
-            "there is no C library whose kernel calls could be led through hooks"
+            "this system has no glibc 2.34 or newer, whose kernel calls could be led through hooks"
         );
         let modules = paths.iter().map(|path| module(path, more, others));
         let modules = modules.collect::<Result<_>>()?;

@@ -59,6 +59,11 @@ impl Census {
         }
     }
 
+    /// Whether something of the process has been counted.
+    pub fn has(&self, process: ProcessId) -> bool {
+        self.processes.contains_key(&process)
+    }
+
     /// The process has ended, or executes another program.
     pub fn forget(&mut self, process: ProcessId) {
         if let Some(counted) = self.processes.remove(&process) {

@@ -10,6 +10,7 @@
 mod answers;
 mod aside;
 mod census;
+mod interest;
 mod known;
 mod look;
 mod looked;

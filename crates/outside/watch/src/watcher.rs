@@ -3,6 +3,7 @@
 
 use crate::aside::{Aside, Work};
 use crate::census::Census;
+use crate::interest::Interest;
 use crate::known::{Change, Known};
 use crate::look::{Conditions, Look};
 use crate::looked::LookedAt;
@@ -79,6 +80,9 @@ struct Watcher {
     sampler: SystemSampler,
     spend: Spend,
     census: Census,
+    interest: Interest,
+    /// Empty; kept for its memory.
+    events: Vec<Event>,
     looks: Vec<Look>,
     namings: Vec<Naming>,
     /// Namings that are over and whose processes are not gone from the kernel's table yet.
@@ -117,6 +121,8 @@ impl Watcher {
             sampler,
             spend,
             census: Census::default(),
+            interest: Interest::default(),
+            events: Vec::new(),
             looks: Vec::new(),
             namings: Vec::new(),
             ended: Vec::new(),
@@ -169,12 +175,12 @@ impl Watcher {
             pause = pause.min(once.saturating_sub(self.elapsed()));
         }
         self.sampler.wait(pause)?;
-        let mut events = Vec::new();
-        self.sampler.drain(&mut |event| events.push(event));
+        let mut events = self.read();
         let lost = self.lost;
-        for event in events {
+        for event in events.drain(..) {
             self.take_and_tell(event, tell);
         }
+        self.events = events;
         if self.lost > lost {
             self.find_ended(tell);
         }
@@ -195,6 +201,28 @@ impl Watcher {
             }
         }
         Ok(())
+    }
+
+    /// The events that matter, in the order of time. Their place is to be given back.
+    fn read(&mut self) -> Vec<Event> {
+        let mut events = std::mem::take(&mut self.events);
+        self.interest.begin();
+        let of = |origin: &Origin, process: ProcessId| origin.pid == process.0;
+        let is_looked_at =
+            |process: ProcessId| self.looks.iter().any(|look| of(&look.origin, process));
+        let is_known = |process: ProcessId| {
+            self.census.has(process)
+                || self.looked_at.contains_key(&process)
+                || self.known.has(process)
+                || is_looked_at(process)
+                || self.namings.iter().any(|one| of(&one.origin, process))
+        };
+        let interest = &mut self.interest;
+        self.sampler.drain(
+            |event| interest.is_in(event, is_known, is_looked_at),
+            &mut |event| events.push(event),
+        );
+        events
     }
 
     fn take_and_tell(&mut self, event: Event, tell: &mut dyn FnMut(Record)) {

@@ -145,10 +145,12 @@ impl SystemSampler {
         self.stream.without_registers()
     }
 
-    /// Passes on all events, in the order of time. The last millisecond waits for the next call.
-    pub fn drain(&mut self, sink: &mut dyn FnMut(Event)) {
+    /// Passes on the events that `wanted` picks, in the order of time. The last millisecond waits for the
+    /// next call. `wanted` is asked for the events of one CPU after those of another: where very many
+    /// processes start and end, to keep and to order all would cost more than to read them.
+    pub fn drain(&mut self, wanted: impl FnMut(&Event) -> bool, sink: &mut dyn FnMut(Event)) {
         let settled = Stream::settled();
-        self.samples += self.stream.collect(|_| true);
+        self.samples += self.stream.collect(wanted);
         self.stream.deliver(settled, sink);
     }
 
@@ -268,7 +270,7 @@ mod tests {
         let start = Instant::now();
         while (of_child < 20 || !began) && start.elapsed().as_secs() < 30 {
             let _ = sampler.wait(Duration::from_millis(50));
-            sampler.drain(&mut |event| match event {
+            sampler.drain(|_| true, &mut |event| match event {
                 Event::Sample(sample) if sample.process.0 == child.id() => of_child += 1,
                 Event::ThreadName {
                     process,

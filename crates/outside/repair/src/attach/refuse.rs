@@ -47,8 +47,8 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
     );
     ensure!(
         mappings.iter().any(is_glibc),
-        "process {process} is statically linked, or uses another C library than glibc: its kernel \
-         calls can't be led through hooks, so that nothing can be moved in it"
+        "process {process} is statically linked, or uses another C library than glibc 2.34 or newer: \
+         its kernel calls can't be led through hooks, so that nothing can be moved in it"
     );
     ensure!(
         !mappings.iter().any(|m| m.path.starts_with(CONTROL_NAME)),
