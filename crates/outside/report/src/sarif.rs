@@ -5,7 +5,7 @@ mod message;
 mod places;
 
 pub(crate) use self::message::{message, plain};
-use self::places::{Related, SOURCE_ROOT, normalized, stacks};
+use self::places::{SOURCE_ROOT, normalized, stacks};
 pub(crate) use self::places::{SourceUris, file_uri, locations};
 use crate::describe;
 use serde_json::{Value, json};
@@ -161,8 +161,7 @@ fn invocation(all: &Findings) -> Value {
 fn result(all: &Findings, finding: &Finding, threshold: f64, uris: &SourceUris) -> Value {
     let rule = Rule::index_of(finding);
     let (main, related) = locations(finding, uris);
-    let names = related.iter().map(Related::name).enumerate();
-    let names: Vec<(usize, String)> = names.collect();
+    let names: Vec<&str> = related.iter().map(|place| place.name.as_str()).collect();
     let mut said = plain(&message(all, finding));
     said["markdown"] = json!(message::markdown(all, finding, &names));
     let places = related.iter().enumerate().map(|(id, place)| place.json(id));

@@ -24,9 +24,9 @@ pub(crate) fn message(all: &Findings, finding: &Finding) -> String {
     text
 }
 
-/// The same with all advice as Markdown. `others` are the numbers and names of the result's related
-/// locations, to which it links.
-pub(super) fn markdown(all: &Findings, finding: &Finding, others: &[(usize, String)]) -> String {
+/// The same with all advice as Markdown. `others` are the names of the result's related
+/// locations, to which it links by their numbers.
+pub(super) fn markdown(all: &Findings, finding: &Finding, others: &[&str]) -> String {
     let evidence = escaped(&describe::evidence(all, finding));
     let mut text = format!("**{}.** {evidence}.\n", escaped(&headline(finding)));
     for advice in &finding.advice {
@@ -37,6 +37,7 @@ pub(super) fn markdown(all: &Findings, finding: &Finding, others: &[(usize, Stri
     }
     let links: Vec<String> = others
         .iter()
+        .enumerate()
         .map(|(id, name)| format!("[{}]({id})", escaped(name)))
         .collect();
     if !links.is_empty() {

@@ -16,10 +16,28 @@ const MOST_RELATED: usize = 12;
 pub(crate) struct Related {
     pub(crate) physical: Value,
     pub(crate) text: String,
+    /// `counters.c:19`, for a link.
+    pub(super) name: String,
     function: Option<String>,
 }
 
 impl Related {
+    fn new(uris: &SourceUris, file: &str, line: Option<u32>, text: String) -> Self {
+        let short = file.rsplit('/').next().unwrap_or_default();
+        let line = line.filter(|&line| line > 0);
+        Self {
+            physical: uris.physical(file, line),
+            text,
+            name: line.map_or_else(|| short.to_owned(), |line| format!("{short}:{line}")),
+            function: None,
+        }
+    }
+
+    fn in_function(self, function: &str) -> Self {
+        let function = Some(function.to_owned());
+        Self { function, ..self }
+    }
+
     /// As the related location with the number `id`.
     pub(super) fn json(&self, id: usize) -> Value {
         let mut place = Map::new();
@@ -30,17 +48,6 @@ impl Related {
             place.insert("logicalLocations".to_owned(), json!([logical(function)]));
         }
         Value::Object(place)
-    }
-
-    /// `counters.c:19`, for a link.
-    pub(super) fn name(&self) -> String {
-        let uri = self.physical.pointer("/artifactLocation/uri");
-        let uri = uri.and_then(Value::as_str).unwrap_or_default();
-        let file = uri.rsplit('/').next().unwrap_or_default();
-        match self.physical.pointer("/region/startLine") {
-            Some(line) => format!("{file}:{line}"),
-            None => file.to_owned(),
-        }
     }
 }
 
@@ -58,25 +65,19 @@ pub(crate) fn locations(finding: &Finding, uris: &SourceUris) -> (Option<Value>,
     for object in std::iter::once(&finding.object).chain(&finding.neighbour) {
         let name = object.short_name();
         if let Some(declared) = &object.declared {
-            add(Related {
-                physical: uris.physical(&declared.file, declared.line),
-                text: format!("{name} is declared here"),
-                function: None,
-            });
+            let text = format!("{name} is declared here");
+            add(Related::new(uris, &declared.file, declared.line, text));
         }
         if let Some(frame) = object.allocation_site()
             && let Some(file) = &frame.file
         {
-            add(Related {
-                physical: uris.physical(file, frame.line),
-                text: format!("{name} is allocated here"),
-                function: Some(frame.function.clone()),
-            });
+            let text = format!("{name} is allocated here");
+            add(Related::new(uris, file, frame.line, text).in_function(&frame.function));
         }
     }
     let main = match sites.first() {
         Some(site) => Some(json!({
-            "physicalLocation": uris.of_site(site),
+            "physicalLocation": uris.physical(site.file.as_deref().unwrap_or_default(), site.line),
             "logicalLocations": [logical(&site.function)],
         })),
         None => related
@@ -113,11 +114,8 @@ fn other_code(sites: &[&Site], uris: &SourceUris) -> Vec<Related> {
             [LOCKED] => "a lock on it is taken or given back here".to_owned(),
             _ => format!("also {} here", acts.join(" and ")),
         };
-        found.push(Related {
-            physical: uris.of_site(site),
-            text,
-            function: Some(site.function.clone()),
-        });
+        let file = site.file.as_deref().unwrap_or_default();
+        found.push(Related::new(uris, file, site.line, text).in_function(&site.function));
     }
     found
 }
@@ -178,10 +176,6 @@ pub(crate) struct SourceUris {
 }
 
 impl SourceUris {
-    fn of_site(&self, site: &Site) -> Value {
-        self.physical(site.file.as_deref().unwrap_or_default(), site.line)
-    }
-
     fn physical(&self, file: &str, line: Option<u32>) -> Value {
         let mut place = Map::new();
         place.insert("artifactLocation".to_owned(), self.artifact(file));

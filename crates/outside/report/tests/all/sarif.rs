@@ -266,7 +266,10 @@ fn the_stack_of_an_allocation_is_there_innermost_first() {
 #[test]
 fn each_line_of_code_is_told_once() {
     let mut finding = examples::one_writer();
-    let first = finding.sites[0].clone();
+    let first = Site {
+        file: Some("/src/a b.c".into()),
+        ..finding.sites[0].clone()
+    };
     let on = |line: u32, kind: AccessKind| {
         let line = Some(line);
         Site {
@@ -283,6 +286,11 @@ fn each_line_of_code_is_told_once() {
     ];
     let log = log(&advised(vec![finding]), None);
     let related = &log["runs"][0]["results"][0]["relatedLocations"];
+    let shown = log["runs"][0]["results"][0]["message"]["markdown"].as_str();
+    assert!(
+        shown.is_some_and(|text| text.contains("[a b.c:21](")),
+        "{shown:?}"
+    );
     let code: Vec<&Value> = related
         .as_array()
         .expect("a list")

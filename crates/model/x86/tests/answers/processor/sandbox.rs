@@ -97,7 +97,7 @@ impl Sandbox {
     pub fn new() -> Self {
         let offset = |n: u32| {
             // SAFETY: all processors of this architecture have `cpuid`.
-            #[allow(unused_unsafe)]
+            #[allow(unused_unsafe, reason = "only older compilers demand it")]
             let leaf = unsafe { __cpuid_count(0xd, n) };
             leaf.ebx as usize
         };
