@@ -38,6 +38,8 @@ pub(super) fn markdown(all: &Findings, finding: &Finding, others: &[&str]) -> St
     let links: Vec<String> = others
         .iter()
         .enumerate()
+        // Two objects may be allocated on one line.
+        .filter(|&(id, name)| !others[..id].contains(name))
         .map(|(id, name)| format!("[{}]({id})", escaped(name)))
         .collect();
     if !links.is_empty() {

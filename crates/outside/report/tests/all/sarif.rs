@@ -253,6 +253,21 @@ fn the_message_is_a_sentence_and_as_markdown_has_all_advice_and_places() {
 fn the_stack_of_an_allocation_is_there_innermost_first() {
     let finding = examples::linear_regression();
     let log = log(&advised(vec![finding.clone()]), None);
+    let pair = self::log(&advised(vec![examples::heap_pair()]), None);
+    let shown = pair["runs"][0]["results"][0]["message"]["markdown"].as_str();
+    let shown = shown.expect("a text");
+    let links = shown.rsplit_once("See also: ").expect("places").1;
+    let names: Vec<&str> = links
+        .split(", ")
+        .filter_map(|link| link.split(']').next())
+        .collect();
+    assert!(
+        names
+            .iter()
+            .enumerate()
+            .all(|(n, name)| !names[..n].contains(name)),
+        "{links}"
+    );
     let frames = &log["runs"][0]["results"][0]["stacks"][0]["frames"];
     let names: Vec<&Value> = frames.as_array().expect("a list").iter().collect();
     assert_eq!(names.len(), finding.object.allocation.len());
