@@ -253,21 +253,6 @@ fn the_message_is_a_sentence_and_as_markdown_has_all_advice_and_places() {
 fn the_stack_of_an_allocation_is_there_innermost_first() {
     let finding = examples::linear_regression();
     let log = log(&advised(vec![finding.clone()]), None);
-    let pair = self::log(&advised(vec![examples::heap_pair()]), None);
-    let shown = pair["runs"][0]["results"][0]["message"]["markdown"].as_str();
-    let shown = shown.expect("a text");
-    let links = shown.rsplit_once("See also: ").expect("places").1;
-    let names: Vec<&str> = links
-        .split(", ")
-        .filter_map(|link| link.split(']').next())
-        .collect();
-    assert!(
-        names
-            .iter()
-            .enumerate()
-            .all(|(n, name)| !names[..n].contains(name)),
-        "{links}"
-    );
     let frames = &log["runs"][0]["results"][0]["stacks"][0]["frames"];
     let names: Vec<&Value> = frames.as_array().expect("a list").iter().collect();
     assert_eq!(names.len(), finding.object.allocation.len());
@@ -275,6 +260,20 @@ fn the_stack_of_an_allocation_is_there_innermost_first() {
         let name = &frame["location"]["logicalLocations"][0]["fullyQualifiedName"];
         assert_eq!(name, wanted.function.as_str());
     }
+}
+
+#[test]
+fn a_place_of_two_objects_is_linked_to_once() {
+    let mut finding = examples::heap_pair();
+    let neighbour = finding.neighbour.as_mut().expect("the pair's other block");
+    neighbour.type_name = Some("other".into());
+    assert_eq!(neighbour.allocation, finding.object.allocation);
+    let log = log(&advised(vec![finding]), None);
+    let result = &log["runs"][0]["results"][0];
+    let at = |n: usize| &result["relatedLocations"][n]["physicalLocation"];
+    assert_eq!(at(0), at(1), "both are told");
+    let shown = result["message"]["markdown"].as_str().unwrap_or_default();
+    assert!(shown.contains("](0)") && !shown.contains("](1)"), "{shown}");
 }
 
 /// The marked line is not told again, and what happens on one line is told once.
