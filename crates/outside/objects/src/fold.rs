@@ -134,7 +134,8 @@ fn demangle(raw: &str) -> Cow<'_, str> {
     {
         let options = cpp_demangle::DemangleOptions::default();
         if let Some(name) = Short::of(|out| symbol.structured_demangle(out, &options)) {
-            return name.into();
+            // An empty pack of arguments leaves its comma there.
+            return name.replace(", >", ">").into();
         }
     }
     if let Some(name) = plain_names(base) {
@@ -457,6 +458,11 @@ mod tests {
             (
                 "_ZNSt6vectorIiSaIiEE9push_backERKi",
                 "std::vector<int>::push_back",
+            ),
+            // As `c++filt` has it, whose text ends in `std::make_unique<Conn>()`.
+            (
+                "_ZSt11make_uniqueI4ConnJEENSt8__detail9_MakeUniqIT_E15__single_objectEDpOT0_",
+                "std::make_unique<Conn>",
             ),
             ("_Znwm", "operator new"),
             ("main.(*Ring).Produce.func1", "main.(*Ring).Produce.func1"),
