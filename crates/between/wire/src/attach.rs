@@ -35,6 +35,9 @@ pub struct Table<T> {
     pub failed: T,
     /// Called by trampolines before a kernel call.
     pub before: T,
+    /// Where a thread waits that is kept off its stack ([`crate::parked`]): the address behind the
+    /// instruction of a kernel call.
+    pub parked: T,
 }
 
 /// The argument of [`Table::lead`] and [`Table::begin`]. All fields are addresses in the

@@ -30,6 +30,7 @@ mod images;
 pub mod isolation;
 pub mod large;
 pub mod layout;
+pub mod parked;
 pub mod registry;
 pub mod remap;
 pub mod ring;

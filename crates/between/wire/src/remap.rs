@@ -5,6 +5,7 @@
 //! Everything is an atomic word, so a torn or hostile file can give wrong numbers but nothing
 //! worse. Both sides check numbers before they use them.
 
+use crate::parked::{PARKED, Parked};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 pub use sunder_x86::copies::CONDITIONS;
@@ -12,7 +13,7 @@ pub use sunder_x86::copies::CONDITIONS;
 /// The first eight bytes of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDMOVE");
 /// The version of the layout.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// The value that comes with the signal by which the tool asks a thread to look at
 /// [`Area::wanted`].
 pub const TOOL_SIGNAL: u64 = 0x5355_4e44_4245_4c4c;
@@ -102,6 +103,8 @@ pub const BY_SIGNALS: u32 = 9;
 /// [`Area::reason`]: the program dies. Whatever reads its memory then must find the bytes at
 /// their original place.
 pub const BY_DEATH: u32 = 10;
+/// [`Area::reason`]: the thread whose stack the bytes are part of goes on.
+pub const BY_OWNER: u32 = 11;
 
 /// The bits of [`Request::state`] that hold the stage of the question.
 const STAGE: u32 = 3;
@@ -351,6 +354,8 @@ pub struct Control {
     pub entry_count: AtomicU32,
     /// The tool's: where it has written down in the program what it has changed; 0 for nowhere.
     pub ledger: AtomicU64,
+    /// Threads that are kept off their stacks.
+    pub parked: [Parked; PARKED],
     /// 1 + the index of the newest entry of each bucket; 0 for none.
     pub buckets: [AtomicU32; BUCKETS],
     /// The threads' questions.
@@ -387,6 +392,7 @@ pub const fn reason(number: u32) -> &'static str {
         BY_CONFINEMENT => "the program confined itself",
         BY_SIGNALS => "the program changed how it treats signals",
         BY_DEATH => "the program died",
+        BY_OWNER => "the thread whose stack they are part of went on",
         _ => "unknown",
     }
 }

@@ -13,5 +13,6 @@ mod layouts;
 mod libraries;
 mod own_calls;
 mod shown;
+mod stacks;
 mod strings;
 mod transparent;

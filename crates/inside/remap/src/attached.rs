@@ -10,7 +10,7 @@
 
 use crate::before::before;
 use crate::shared::{control, set_alive, set_control};
-use crate::{area, fault, handlers, hooks, peek, process, program, stacks};
+use crate::{area, fault, handlers, hooks, parked, peek, process, program, stacks};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use sunder_guest::system::{self, Action};
@@ -37,6 +37,7 @@ static SUNDER_ATTACH: Offered = Offered(Table {
     instead: ENTRIES[0] as *const (),
     failed: ENTRIES[1] as *const (),
     before: ENTRIES[2] as *const (),
+    parked: parked::WAITS as *const (),
 });
 
 /// The address to which the program's signal handlers return, as the C library set it.

@@ -7,7 +7,7 @@ use crate::ask::{Answer, ask};
 use crate::lookup::{self, Original, show_original};
 use crate::registers::{general, goes_downwards, set_ip, stack_pointer};
 use crate::shared::{self, control};
-use crate::{area, cancel, contexts, interrupted, peek, program};
+use crate::{area, cancel, contexts, interrupted, parked, peek, program};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -71,15 +71,18 @@ unsafe extern "C" fn decide(
             interrupted::restart(state, program_handles);
         }
         if cancel::has_begun() {
+            parked::leave(state);
             cancel::wait(state);
             show_original(state);
         }
         return 0;
     }
-    if about.si_code > 0 && (peek::failed(state) || redirect(about, state)) {
+    if about.si_code > 0 && (peek::failed(state) || parked::wakes(state) || redirect(about, state))
+    {
         return 0;
     }
     show_original(state);
+    parked::leave(state);
     // SAFETY: the kernel's own arguments, passed on unchanged.
     unsafe { program::deliver(signal, info, context) }
 }

@@ -5,6 +5,7 @@
 //! Contexts: normal, signal.
 
 use crate::lookup::show_original;
+use crate::parked;
 use crate::program::BIT;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -185,7 +186,6 @@ unsafe extern "C" fn show(signal: c_int, info: *mut libc::siginfo_t, context: *m
         "push rdi",
         "push rsi",
         "push rdx",
-        "mov rsi, rdx",
         "call {prepare}",
         "pop rdx",
         "pop rsi",
@@ -201,11 +201,25 @@ unsafe extern "C" fn show(signal: c_int, info: *mut libc::siginfo_t, context: *m
     )
 }
 
+/// The program's handler; [`libc::SIG_DFL`] if none is to run.
+///
 /// # Safety
-/// The kernel passes a valid context.
-unsafe extern "C" fn prepare(signal: c_int, context: *mut c_void) -> usize {
+/// The kernel passes a valid context, and valid information about the signal.
+unsafe extern "C" fn prepare(
+    signal: c_int,
+    info: *const libc::siginfo_t,
+    context: *mut c_void,
+) -> usize {
     // SAFETY: the caller upholds this function's contract.
-    show_original(unsafe { &mut *context.cast::<libc::ucontext_t>() });
-    let handled = HANDLED.get(signal as usize);
-    handled.map_or(libc::SIG_DFL, |kept| kept.handler.load(Acquire))
+    let state = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    show_original(state);
+    let handled = HANDLED.get(signal as usize).map(Kept::get);
+    let handled = handled.unwrap_or_default();
+    // The kernel has already forgotten a handler that is to run once.
+    let resets = handled.flags & libc::SA_RESETHAND as u64 != 0;
+    // SAFETY: the caller upholds this function's contract.
+    if unsafe { parked::leave_and_signal(signal, info, state, resets) } {
+        return libc::SIG_DFL;
+    }
+    handled.handler
 }

@@ -16,6 +16,7 @@
 //! - [`uses`] moves back what a kernel call will use; [`under_way`] knows which calls are made now.
 //! - [`contexts`] notices when threads switch to stacks that the program made itself, which
 //!   [`context_stacks`] remembers; [`stacks`] remembers signal stacks.
+//! - [`parked`] keeps threads off their stacks while pages of these are moved.
 //! - [`process`] says whether the library is in use in the calling process.
 //! - [`cancel`] prevents that a thread is cancelled in a copy of code.
 //! - [`signals`], [`calls`] and [`spawn`] are functions that the program calls instead
@@ -61,6 +62,7 @@ mod hooks;
 mod interrupted;
 mod lookup;
 mod pages;
+mod parked;
 mod peek;
 #[cfg(not(feature = "preloaded"))]
 mod plain;

@@ -14,6 +14,7 @@ pub mod leave;
 mod ledger;
 mod module;
 mod own;
+mod parked;
 pub(crate) mod plan;
 mod presence;
 pub(crate) mod refuse;

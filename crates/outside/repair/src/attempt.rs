@@ -18,8 +18,8 @@ use sunder_gain::gauge::{Bytes, Gauge, Windows};
 
 use sunder_plan::remap::{self as plan, EndReason};
 use sunder_wire::remap::{
-    ACTIVE, APPLY, APPLY_AGAIN, APPLYING, Area, BY_FAULTS, BY_FORK, BY_KERNEL, BY_MAPPING, BY_TOOL,
-    FREE, NOTHING, REFUSED, ROLL_BACK, ROLLED_BACK,
+    ACTIVE, APPLY, APPLY_AGAIN, APPLYING, Area, BY_FAULTS, BY_FORK, BY_KERNEL, BY_MAPPING,
+    BY_OWNER, BY_TOOL, FREE, NOTHING, REFUSED, ROLL_BACK, ROLLED_BACK,
 };
 
 /// After this many unanswered requests to its threads, other moves no longer wait for this one.
@@ -382,7 +382,7 @@ impl Attempt {
             ended: match reason {
                 BY_TOOL if stay.leaves_together => EndReason::Hindered,
                 BY_TOOL => EndReason::NoGain,
-                BY_KERNEL | BY_MAPPING | BY_FORK => EndReason::Hindered,
+                BY_KERNEL | BY_MAPPING | BY_FORK | BY_OWNER => EndReason::Hindered,
                 _ => EndReason::Impossible,
             },
         })

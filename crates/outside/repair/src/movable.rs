@@ -15,7 +15,7 @@ pub fn can_be_moved(
     page: u64,
     len: u64,
 ) -> Result<(), String> {
-    let fit = fits(mappings, page, len)?;
+    let fit = fits(mappings, page, len, process.stops_to_move)?;
     if fit == Fit::BehindLibrary && is_of_a_file(process, mappings, page, len) {
         return Err(LIBRARYS.into());
     }
@@ -67,8 +67,9 @@ fn is_of_a_file(process: &mut Process, mappings: &Mappings, page: u64, len: u64)
         || process.names.is_of_a_file(Address(page + len - 1)) != Some(false)
 }
 
-/// The pages must be data of the program alone, readable and writable, in one mapping.
-fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<Fit, String> {
+/// The pages must be data of the program alone, readable and writable, in one mapping. The first
+/// thread's stack may only move if threads are stopped for it: then the thread is kept off it.
+fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, String> {
     let mapping = mappings.at(Address(page));
     let mapping = mapping.ok_or("its mapping is not known")?;
     let program = mappings
@@ -88,6 +89,7 @@ fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<Fit, String> {
     }
     match mapping.path.as_str() {
         "[heap]" => {}
+        "[stack]" if stops => {}
         "[stack]" => return Err("it lies on a stack".into()),
         path if path.is_empty() || path.starts_with("[anon") => {
             // A library's zero-initialised data lie right behind its file's mapping.
@@ -117,8 +119,8 @@ fn is_librarys(mappings: &Mappings, mapping: &Mapping) -> bool {
     !is_left_alone(&mapping.path) && mappings.iter().any(code)
 }
 
-/// No thread may have its stack or its thread-local variables on the pages: they are used while all
-/// signals are blocked, the one of faults included.
+/// No thread may have its thread-local variables on the pages, or its stack unless threads are stopped
+/// to move it: they are used while all signals are blocked, the one of faults included.
 fn no_thread_lives_on(process: &Process, page: u64, len: u64) -> Result<(), String> {
     let Some(heap) = process.heap() else {
         if process.stops_to_move {
@@ -132,7 +134,7 @@ fn no_thread_lives_on(process: &Process, page: u64, len: u64) -> Result<(), Stri
         let start = thread.stack.start.0;
         // The thread's descriptor lies above its thread-local variables.
         let end = thread.stack.end().0.max(thread.fs_base.0 + PAGE);
-        if start < page + len && page < end {
+        if !process.stops_to_move && start < page + len && page < end {
             return Err("it lies on a thread's stack".into());
         }
         let own = thread.fs_base.0;

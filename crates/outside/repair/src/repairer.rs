@@ -281,7 +281,8 @@ impl Repairer {
             let area = attempt.area.map(|n| self.area(n));
             area.is_some_and(|area| {
                 let state = area.state.load(Acquire);
-                is_on_its_way(area) || matches!(state, ACTIVE | ROLLING_BACK)
+                // A library that has left has freed its areas.
+                !self.retired && is_on_its_way(area) || matches!(state, ACTIVE | ROLLING_BACK)
             })
         })
     }

@@ -2,7 +2,7 @@
 //! its memory. Called by `repairer` and `attach::inject`. Only reads.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use sunder_access::{Address, Mappings, ProcessId};
+use sunder_access::{Address, Mappings, ProcessId, Span};
 use sunder_observe::proc::{self, Fields, Flagged, Folder};
 use sunder_wire::remap::Area;
 
@@ -10,8 +10,9 @@ use sunder_wire::remap::Area;
 pub const OTHER_CODE: &str = "other code lies where some was that has been copied";
 
 /// Whether these bytes may be moved: nothing else traces the program, it has no shadow stacks, no
-/// thread blocks the signal of faults, and the bytes are neither locked into memory nor of a
-/// mapping that forked children find empty. Our library keeps its own data in such a mapping and
+/// thread blocks the signal of faults, and the bytes are neither the program's arguments nor locked
+/// into memory nor of a mapping that forked children find empty. Whoever lists processes reads their
+/// arguments, and would find none. Our library keeps its own data in such a mapping and
 /// uses them with all signals blocked, where a fault ends the program.
 ///
 /// # Errors
@@ -28,6 +29,10 @@ pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
     }
     if status.get("VmLck").is_empty() {
         return Err("the program has ended".into());
+    }
+    let pages = Span::new(Address(page), len);
+    if proc::arguments(process).is_some_and(|arguments| arguments.overlaps(pages)) {
+        return Err("its arguments lie there, which others read".into());
     }
     let unknown = |e: std::io::Error| format!("what memory it is can't be read: {e}");
     let flagged = proc::flagged_of(Folder::Process(living)).map_err(unknown)?;

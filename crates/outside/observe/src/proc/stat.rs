@@ -5,7 +5,7 @@ use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::time::{Duration, SystemTime};
-use sunder_access::{ProcessId, ThreadId};
+use sunder_access::{Address, ProcessId, Span, ThreadId};
 
 /// The letter of a state, as in [`super::Status`]; none if the file does not tell.
 ///
@@ -38,6 +38,14 @@ pub fn start_ticks(process: ProcessId) -> Option<u64> {
     stat(process, "stat", 22, 1)
 }
 
+/// The memory that others read for the program's arguments and environment (`/proc/PID/cmdline`),
+/// mostly the end of the first thread's stack; `None` if it can't be read, or is not ours to know.
+pub fn arguments(process: ProcessId) -> Option<Span> {
+    let [start, end] = [48, 51].map(|field| stat(process, "stat", field, 1));
+    let (start, end) = (start?, end?);
+    (start > 0 && end > start).then(|| Span::new(Address(start), end - start))
+}
+
 /// The CPU time that a thread has used, in clock ticks.
 fn cpu_ticks(process: ProcessId, thread: ThreadId) -> Option<u64> {
     // Fields 14 and 15: utime, stime.
@@ -68,6 +76,22 @@ pub(crate) fn busiest_first(process: ProcessId, threads: &mut [ThreadId]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_lie_at_the_end_of_the_first_stack() {
+        let own = ProcessId(std::process::id());
+        let span = arguments(own).expect("our own");
+        let mappings = crate::proc::mappings(own).expect("our own");
+        let stack = mappings.at(span.start).expect("mapped");
+        assert_eq!(stack.path, "[stack]");
+        assert!(stack.span.contains(Address(span.end().0 - 1)));
+        let first = std::env::args().next().expect("our own name");
+        let memory = crate::proc::memory(own, crate::proc::MemoryUse::Read).expect("our own");
+        let mut found = vec![0; first.len()];
+        std::os::unix::fs::FileExt::read_exact_at(&memory, &mut found, span.start.0)
+            .expect("mapped");
+        assert_eq!(found, first.as_bytes());
+    }
 
     #[test]
     fn a_process_began_when_it_was_started() {

@@ -104,6 +104,7 @@ pub fn image(file: &[u8], base: u64) -> Result<Image> {
         instead,
         failed,
         before,
+        parked,
     ] = &words[..]
     else {
         bail!("its table is cut off");
@@ -122,6 +123,7 @@ pub fn image(file: &[u8], base: u64) -> Result<Image> {
             instead,
             failed,
             before,
+            parked,
         },
     })
 }
@@ -228,6 +230,7 @@ mod tests {
             instead: 0,
             failed: 0,
             before: 0,
+            parked: 0,
         };
         let image = Image {
             bytes,

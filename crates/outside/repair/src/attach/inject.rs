@@ -21,6 +21,7 @@ use sunder_observe::foreign;
 use sunder_observe::proc;
 use sunder_stop::{Borrowed, STUB, StopError, World};
 use sunder_wire::attach::{Begin, Table};
+use sunder_wire::parked::PARKED;
 use sunder_wire::remap::TOTAL;
 use sunder_x86::trampoline::{Entries, Trampoline};
 
@@ -228,6 +229,13 @@ impl Inside {
             presence
                 .done(worker.call(libc::SYS_mprotect, arguments)?)
                 .context("the kernel does not let it have code that is no file's")?;
+        }
+        for number in 0..PARKED {
+            let (guard, _) = layout.slots.slot(number);
+            let none = [guard, PAGE, libc::PROT_NONE as u64, 0, 0, 0];
+            presence
+                .done(worker.call(libc::SYS_mprotect, none)?)
+                .context("the kernel does not let it have pages without access rights")?;
         }
         /// `MADV_WIPEONFORK`: forked children find the page empty.
         const WIPED: u64 = 18;

@@ -9,6 +9,7 @@ use crate::place;
 use anyhow::{Context, Result};
 use sunder_access::{Mappings, PAGE};
 use sunder_stop::STUB;
+use sunder_wire::parked::PARKED;
 use sunder_x86::trampoline::SIZE;
 
 /// Bytes for arguments of the library's functions: one page, and an entry for the signal stack of
@@ -16,6 +17,11 @@ use sunder_x86::trampoline::SIZE;
 pub const DESK: u64 = 16 * PAGE;
 /// Bytes of the stack on which the library's functions run.
 const STACK: u64 = 16 * PAGE;
+/// Bytes of the stack on which a thread waits that is kept off its own. Nothing runs there but our
+/// handler of faults, on the kernel's frame, whose size depends on the processor's registers.
+pub const PARKING: u64 = 16 * PAGE;
+/// Bytes of a stack above the stack pointer of a thread that waits there, a multiple of 16.
+const ABOVE: u64 = 128;
 /// Jumps reach 2 GiB; what is left out allows for the sizes of both parts.
 const REACH: u64 = (1 << 31) - (1 << 26);
 
@@ -34,12 +40,31 @@ pub struct Layout {
     pub stack: u64,
     /// Upper end of the frames; the ledger begins there.
     pub frames: u64,
+    /// The stacks for threads that are kept off their own.
+    pub slots: Slots,
     /// Upper end of the whole piece.
     end: u64,
     /// Address of each patch's trampoline, by the patch's number.
     pub places: Vec<u64>,
     /// Memory for trampolines of modules that are far from the C library: start and end addresses.
     pub far: Vec<(u64, u64)>,
+}
+
+/// Stacks for threads that are kept off their own, each above a page without access rights.
+#[derive(Clone, Copy, Debug)]
+pub struct Slots(u64);
+
+impl Slots {
+    /// The page without access rights of a stack, and the upper end of the stack.
+    pub const fn slot(self, number: usize) -> (u64, u64) {
+        let guard = self.0 + number as u64 * (PAGE + PARKING);
+        (guard, guard + PAGE + PARKING)
+    }
+
+    /// The stack pointer of a thread that waits there: an address of the stack, as of any thread.
+    pub const fn stack_pointer(self, number: usize) -> u64 {
+        self.slot(number).1 - ABOVE
+    }
 }
 
 impl Layout {
@@ -86,6 +111,7 @@ impl Layout {
         let alive = (stub + STUB.len() as u64).next_multiple_of(PAGE);
         let desk = alive + PAGE;
         let stack = desk + DESK + STACK;
+        let slots = Slots(stack + FRAME + ledger);
         Self {
             start,
             trampolines: first,
@@ -94,7 +120,8 @@ impl Layout {
             desk,
             stack,
             frames: stack + FRAME,
-            end: stack + FRAME + ledger,
+            slots,
+            end: slots.slot(PARKED).0,
             places: Vec::new(),
             far: Vec::new(),
         }

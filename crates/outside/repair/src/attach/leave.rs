@@ -80,7 +80,7 @@ impl Presence {
     /// Takes everything out while all threads are stopped.
     fn leave(&self, world: &mut World, file: &ControlFile) -> Result<()> {
         ensure!(self.is_copied || file.is_ours(), ANOTHER);
-        ensure!(!self.is_at_work(world), AT_WORK);
+        ensure!(!self.is_at_work(file, world), AT_WORK);
         self.refresh(file)?;
         ensure!(!self.is_on_its_way(file), "bytes are on their way back");
         let worker = self.worker(world).context(CONFINED)?;
@@ -101,6 +101,21 @@ impl Presence {
         let mut places = self
             .stands(world)
             .context("a thread's stack can't be read")?;
+        for thread in world.threads() {
+            if let Some(record) = self.parked(file, thread) {
+                let ip = thread.registers().rip;
+                let after = record.after.load(Acquire);
+                places
+                    .iter_mut()
+                    .filter(|p| **p == ip)
+                    .take(1)
+                    .for_each(|p| *p = after);
+            }
+        }
+        ensure!(
+            self.unpark(file, world) == 0,
+            "a thread of it can't be let back to its stack"
+        );
         for thread in world.threads_mut() {
             let ip = thread.registers().rip;
             if let Some(place) = used().find_map(|a| place_of(a, ip)) {

@@ -103,9 +103,10 @@ impl Presence {
 
     /// Whether a lost thread still runs on our stack or returns through our frame: the next
     /// borrowed thread would overwrite both.
-    pub fn is_at_work(&self, world: &World) -> bool {
-        let mut threads = world.threads().iter();
-        threads.any(|t| self.ledger.has(t.registers().rsp))
+    pub fn is_at_work(&self, file: &ControlFile, world: &World) -> bool {
+        let threads = world.threads().iter();
+        let mut others = threads.filter(|t| self.parked(file, t).is_none());
+        others.any(|t| self.ledger.has(t.registers().rsp))
     }
 
     /// The threads that may make kernel calls for us.

@@ -2,7 +2,7 @@
 //! stopped.
 
 use super::Inside;
-use crate::attach::check::{Obstacle, obstacle};
+use crate::attach::check::{Obstacle, Scene, owners};
 use crate::attach::leave::ANOTHER;
 use crate::attach::presence::{AT_WORK, CONFINED};
 use crate::common::CommonMemory;
@@ -48,7 +48,7 @@ impl Inside {
             Ok(common) => common,
             Err(why) => return Applied::NotNow(why),
         };
-        let world = match World::stop(self.presence.process) {
+        let mut world = match World::stop(self.presence.process) {
             Ok(world) => world,
             Err(error) => return Applied::NotNow(error.to_string()),
         };
@@ -68,23 +68,29 @@ impl Inside {
             let why = "a module that makes kernel calls of its own has been loaded anew";
             return Applied::Never(why.into());
         }
-        let ours = |ip| self.presence.ledger.has(ip);
-        let (plan, restorers) = (&self.plan, &self.presence.ledger.restorers);
-        match obstacle(
-            &world,
-            &self.presence.memory,
-            &mappings,
-            plan,
-            &ours,
-            restorers,
-            pages,
-        ) {
-            Some(Obstacle::Passing(why)) => return Applied::NotNow(why.into()),
-            Some(Obstacle::Lasting(why)) => return Applied::Never(why.into()),
-            None => {}
-        }
+        let presence = &self.presence;
+        let scene = Scene {
+            memory: &presence.memory,
+            mappings: &mappings,
+            plan: &self.plan,
+            ours: &|ip| presence.ledger.has(ip),
+            restorers: &presence.ledger.restorers,
+            parked: &|thread| Some(presence.parked(file, thread)?.after.load(Acquire)),
+        };
+        let owners = match owners(&world, &scene, pages) {
+            Ok(owners) => owners,
+            Err(Obstacle::Passing(why)) => return Applied::NotNow(why.into()),
+            Err(Obstacle::Lasting(why)) => return Applied::Never(why.into()),
+        };
         if self.presence.is_on_its_way(file) {
             return Applied::NotNow("other bytes are on their way".into());
+        }
+        if !file.is_ours() {
+            return Applied::Never(ANOTHER.into());
+        }
+        let place = (self.layout.slots, self.table.parked);
+        if let Err(why) = presence.park(file, &mut world, &owners, &mappings, place) {
+            return Applied::NotNow(why.into());
         }
         self.ask(file, &world, self.table.apply, number as u64)
     }
@@ -114,7 +120,7 @@ impl Inside {
         if !file.is_ours() {
             return Applied::Never(ANOTHER.into());
         }
-        if presence.is_at_work(world) {
+        if presence.is_at_work(file, world) {
             return Applied::NotNow(AT_WORK.into());
         }
         let Some(worker) = presence.worker(world) else {
