@@ -48,9 +48,13 @@ impl Chaos {
             .collect();
         let page = (0..PICKS).find_map(|_| {
             let mapping = likely.get(self.below(likely.len() as u64) as usize)?;
-            // Programs use the first pages of a mapping more than others.
-            let pages = (mapping.span.len / PAGE).min(64);
-            let page = mapping.span.start.0 + self.below(pages) * PAGE;
+            // Programs use the first pages of a mapping more than others, and the last ones of a stack.
+            let pages = mapping.span.len / PAGE;
+            let page = if mapping.path == "[stack]" {
+                mapping.span.end().0 - PAGE * (1 + self.below(pages.min(4)))
+            } else {
+                mapping.span.start.0 + self.below(pages.min(64)) * PAGE
+            };
             let can = can_be_moved(process, mappings, page, PAGE);
             can.is_ok().then_some(page)
         })?;

@@ -51,7 +51,9 @@ impl Repairer {
         let (Ok(mappings), Ok(threads)) = (proc::mappings(process), proc::threads(process)) else {
             return;
         };
-        let proposal = chaos.propose(live.session.process(process), &mappings, threads);
+        let observed = live.session.process(process);
+        observed.stops_to_move = matches!(self.entry, Entry::Inside(_));
+        let proposal = chaos.propose(observed, &mappings, threads);
         if let Some(proposal) = proposal
             && self.can_move()
         {
