@@ -265,7 +265,9 @@ impl<'a> Moved<'a> {
         let here = block.resume.iter().find(|r| u64::from(r.offset) == ip - at);
         let here = here.expect("a thread is at an instruction");
         machine.ip = here.original.0;
-        here.restore(&mut machine.general);
+        let [_, _, _, _, rsp, ..] = machine.general;
+        let top = std::array::from_fn(|n| machine.byte(rsp.wrapping_add(n as u64), moved_fill));
+        here.restore(&mut machine.general, u64::from_le_bytes(top));
     }
 
     /// The address at which the thread goes on.
@@ -302,6 +304,7 @@ impl<'a> Moved<'a> {
             downwards: false,
             moved: &self.moved,
             seen: &self.seen,
+            alone: &[],
             met: &self.met,
             memory: Memory(&read),
             near: CodeAddress(CACHE),

@@ -149,14 +149,20 @@ pub struct Resume {
     pub source: AtomicU32,
     /// What the copy has taken off rcx, as a signed number.
     pub count: AtomicU32,
-    /// Always zero.
-    pub reserved: AtomicU32,
+    /// 1 + the number of a register whose value lies at the top of the stack, as the copy uses the
+    /// register for something else; 0 for none.
+    pub saved: AtomicU32,
 }
 
 impl Resume {
     /// Makes the general registers of a thread that is stopped here, by their numbers in machine
-    /// code, those of the original instruction.
-    pub fn restore(&self, general: &mut [u64; 16]) {
+    /// code, those of the original instruction. `top` reads the word at the top of its stack.
+    pub fn restore(&self, general: &mut [u64; 16], top: impl FnOnce(u64) -> u64) {
+        let saved = (self.saved.load(Relaxed) as usize).checked_sub(1);
+        let [_, _, _, _, rsp, ..] = *general;
+        if let Some(register) = saved.and_then(|saved| general.get_mut(saved)) {
+            *register = top(rsp);
+        }
         let [_, rcx, _, _, rsp, _, rsi, rdi, ..] = general;
         let signed = |word: &AtomicU32| word.load(Relaxed) as i32 as i64 as u64;
         *rdi = rdi.wrapping_sub(signed(&self.destination));
@@ -482,12 +488,13 @@ mod tests {
             destination: AtomicU32::new((-0x100i32) as u32),
             source: AtomicU32::new(0x20),
             count: AtomicU32::new(3),
-            reserved: AtomicU32::new(0),
+            saved: AtomicU32::new(3),
         };
         let mut general: [u64; 16] = core::array::from_fn(|n| 0x1000 * n as u64);
-        place.restore(&mut general);
+        place.restore(&mut general, |at| at + 1);
         let wanted = |n: usize| match n {
             1 => 0x1003,
+            2 => 0x4001,
             4 => 0x4008,
             6 => 0x5fe0,
             7 => 0x7100,

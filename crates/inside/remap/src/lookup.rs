@@ -58,7 +58,8 @@ pub fn show_original(state: &mut libc::ucontext_t) -> Original {
     }
     if let Some(place) = original.place {
         let mut registers = general(state);
-        place.restore(&mut registers);
+        // SAFETY: the thread has pushed the word, and only it moves its stack pointer.
+        place.restore(&mut registers, |top| unsafe { (top as *const u64).read() });
         set_general(state, &registers);
     }
     original

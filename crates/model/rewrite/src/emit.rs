@@ -86,6 +86,7 @@ pub(crate) fn emit(
             offset,
             original: CodeAddress(item.resume),
             pushed: item.pushed,
+            saved: item.saved,
             shift: item.shift,
         })
         .collect();
@@ -234,7 +235,8 @@ impl Emitter<'_> {
                     instruction,
                     target: Some(target),
                     resume: ip,
-                    pushed: false,
+                    pushed: 0,
+                    saved: None,
                     shift: Shift::default(),
                 });
                 self.go_on(way, instance, instruction.next_ip(), next);

@@ -283,7 +283,8 @@ impl Graph {
             let successors = successors(&instruction);
             open.extend(&successors.targets);
             open.extend(successors.after);
-            let reached = !context.is_far(&instruction) || has_register(&instruction);
+            let reached = !context.is_far(&instruction)
+                || has_register(&instruction, || manual.does(&instruction));
             if !reached || !can_be_copied(&instruction) && !can_be_passed(&instruction) {
                 open.push(instruction.next_ip());
                 continue;

@@ -171,6 +171,8 @@ impl Planner<'_> {
         } else if let Some(operation) = strings.get(&self.at) {
             seen.insert(0, operation.seen(self.request));
         }
+        // The thread was not in a copy of the loop then, so these say only what the loop uses.
+        seen.extend(self.request.alone);
         let met = seen.iter().flat_map(|seen| {
             let is_it = |n: &usize| self.graph.nodes[*n].instruction.ip() == seen.ip.0;
             let operand = operands.iter().find(|(n, _)| is_it(n));

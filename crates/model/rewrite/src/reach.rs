@@ -1,10 +1,11 @@
 //! Operands relative to rip in a copy that is too far from them: in code of libraries, or where
 //! the moved bytes are far from the program's code. The register that such an instruction loads
-//! can hold the operand's address first. Called by the planner, which leaves out instructions
-//! that can't be reached at all, and by the encoder.
+//! can hold the operand's address first; for others, the copy pushes a register for that. Called by
+//! the planner, which leaves out instructions that can't be reached at all, and by the encoder.
 
 use crate::registers::Register;
-use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Mnemonic, OpKind};
+use iced_x86::{Code, FlowControl, IcedError, Instruction, MemoryOperand, Mnemonic, OpKind};
+use sunder_x86::Does;
 
 /// Near branches and displacements reach 2 GiB. The margin that is left here is much larger
 /// than a copy.
@@ -13,6 +14,37 @@ pub(crate) const NEAR: u64 = (1 << 31) - (1 << 24);
 /// Whether a copy at `at` can't encode the operand.
 pub(crate) fn is_far(i: &Instruction, at: u64) -> bool {
     i.is_ip_rel_memory_operand() && i.ip_rel_memory_address().abs_diff(at) >= NEAR
+}
+
+/// Bytes below the stack pointer that a function may use (the red zone of the System V ABI).
+pub(crate) const RED_ZONE: u8 = 128;
+
+/// A register that can hold the operand's address while the instruction is executed: one that it does
+/// not use. `None` if the instruction uses the stack or the kernel, goes elsewhere, or has no such
+/// operand. The register's value is pushed meanwhile.
+pub(crate) fn carrier(i: &Instruction, does: &Does) -> Option<Register> {
+    const STACK: u16 = 1 << 4;
+    // These can be used with every encoding. Others need a prefix with which `ah` and its kin have
+    // no encoding.
+    const CARRIERS: [u8; 6] = [0, 1, 2, 3, 6, 7];
+    let used = does.registers.read | does.registers.written;
+    let is_plain = i.flow_control() == FlowControl::Next
+        && i.memory_base() == iced_x86::Register::RIP
+        && !i.has_segment_prefix()
+        && !i.is_stack_instruction()
+        && !does.elsewhere
+        && used & STACK == 0;
+    let mut free = CARRIERS.into_iter().filter(|n| used >> n & 1 == 0);
+    free.next().filter(|_| is_plain).map(Register)
+}
+
+/// The instruction with its operand at the address in `register`.
+pub(crate) fn carried(i: &Instruction, register: Register) -> Instruction {
+    let mut carried = *i;
+    carried.set_memory_base(register.iced());
+    carried.set_memory_displacement64(0);
+    carried.set_memory_displ_size(0);
+    carried
 }
 
 /// The register that a plain load or `lea` overwrites as a whole.
@@ -27,9 +59,9 @@ fn destination(i: &Instruction) -> Option<Register> {
     is.then(|| Register::of(register))?
 }
 
-/// Whether [`by_register`] can replace the operand.
-pub(crate) fn has_register(i: &Instruction) -> bool {
-    destination(i).is_some()
+/// Whether [`by_register`] or [`carried`] can replace the operand.
+pub(crate) fn has_register(i: &Instruction, does: impl FnOnce() -> Does) -> bool {
+    destination(i).is_some() || carrier(i, &does()).is_some()
 }
 
 /// Instructions that do the same from any address; `None` if there are none. A thread may be

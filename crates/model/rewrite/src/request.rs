@@ -164,8 +164,10 @@ pub struct Request<'a> {
     pub downwards: bool,
     /// The page and the new places of its bytes.
     pub moved: &'a MovedPage,
-    /// Earlier faults of the same thread.
+    /// Earlier faults of the same thread, for which loops were copied.
     pub seen: &'a [Seen],
+    /// Earlier faults of the same thread, for which single instructions were copied.
+    pub alone: &'a [Seen],
     /// Functions that calls were seen to lead to, with their return addresses. Only a guess: what
     /// calls through pointers lead to changes.
     pub met: &'a [Met],
@@ -203,9 +205,11 @@ pub struct Resume {
     /// The address in the original code of a thread that is about to execute it, with the same
     /// registers.
     pub original: CodeAddress,
-    /// Whether the copy has pushed a return address that the original instruction has not pushed
-    /// yet: the thread's stack pointer has to go up by 8 bytes.
-    pub pushed: bool,
+    /// Bytes by which the thread's stack pointer has to go up: the copy has pushed what the original
+    /// instruction has not, as a return address.
+    pub pushed: u8,
+    /// The register whose value lies at the top of the stack, as the copy uses it for something else.
+    pub saved: Option<Register>,
     /// What the copy has done to registers of a string instruction.
     pub shift: Shift,
 }
@@ -222,14 +226,18 @@ pub struct Shift {
 }
 
 impl Resume {
-    /// Makes the general registers of a thread that is stopped here those of the original.
-    pub fn restore(&self, general: &mut [u64; 16]) {
+    /// Makes the general registers of a thread that is stopped here those of the original. `top` is
+    /// the word at the top of its stack.
+    pub fn restore(&self, general: &mut [u64; 16], top: u64) {
+        if let Some(saved) = self.saved {
+            general[saved.index() & 15] = top;
+        }
         let [_, rcx, _, _, rsp, _, rsi, rdi, ..] = general;
         let back = |value: &mut u64, by: i32| *value = value.wrapping_sub(by as i64 as u64);
         back(rdi, self.shift.destination);
         back(rsi, self.shift.source);
         *rcx = rcx.wrapping_add(self.shift.count as i64 as u64);
-        *rsp = rsp.wrapping_add(if self.pushed { 8 } else { 0 });
+        *rsp = rsp.wrapping_add(self.pushed.into());
     }
 }
 

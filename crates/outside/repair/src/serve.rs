@@ -113,6 +113,7 @@ impl Server {
             used: 0,
             blocks: 0,
             seen: HashMap::new(),
+            alone: HashMap::new(),
             asked: HashMap::new(),
             met: Vec::new(),
             code: BTreeMap::new(),

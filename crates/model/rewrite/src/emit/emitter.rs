@@ -54,8 +54,10 @@ pub(super) struct Item {
     pub target: Option<Target>,
     /// The original instruction at which a thread goes on that is stopped here.
     pub resume: u64,
-    /// Whether the copy has pushed a return address that the original has not pushed yet.
-    pub pushed: bool,
+    /// Bytes by which the stack pointer is lower than the original's.
+    pub pushed: u8,
+    /// The register whose value lies at the top of the stack.
+    pub saved: Option<Register>,
     /// What the copy has done to registers of a string instruction.
     pub shift: Shift,
 }
@@ -94,7 +96,8 @@ impl<'a> Emitter<'a> {
             instruction,
             target: None,
             resume,
-            pushed: false,
+            pushed: 0,
+            saved: None,
             shift: Shift::default(),
         });
     }
@@ -112,7 +115,8 @@ impl<'a> Emitter<'a> {
                 instruction,
                 target: Some(target),
                 resume,
-                pushed: false,
+                pushed: 0,
+                saved: None,
                 shift: Shift::default(),
             }),
             Err(_) => self.failed = true,

@@ -106,7 +106,8 @@ impl Emitter<'_> {
             instruction,
             target: None,
             resume,
-            pushed: false,
+            pushed: 0,
+            saved: None,
             shift,
         });
     }

@@ -5,10 +5,11 @@ use super::emitter::{Emitter, Target, displaced};
 use crate::bounds::Plan;
 use crate::plan::CopyKind;
 use crate::pointers::slot;
-use crate::reach::{by_register, is_far};
+use crate::reach::{RED_ZONE, by_register, carried, carrier, is_far};
 use crate::registers::Register;
 use alloc::vec::Vec;
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register as Iced};
+use sunder_x86::Manual;
 
 impl Emitter<'_> {
     /// Whether a jump through a pointer continues in the copy: the pointer's operand has no
@@ -113,7 +114,7 @@ impl Emitter<'_> {
         }
         self.put(jump, call.ip());
         if let Some(item) = self.items.last_mut() {
-            item.pushed = true;
+            item.pushed = 8;
         }
     }
 
@@ -166,8 +167,10 @@ impl Emitter<'_> {
 
     /// Emits an instruction whose operand the copy may not reach.
     pub(super) fn put_within_reach(&mut self, instruction: Instruction, resume: u64) {
-        let far = is_far(&instruction, self.near).then(|| by_register(&instruction));
-        match far.flatten() {
+        if !is_far(&instruction, self.near) {
+            return self.put(instruction, resume);
+        }
+        match by_register(&instruction) {
             Some(Ok((first, second))) => {
                 self.put(first, resume);
                 if let Some(second) = second {
@@ -175,7 +178,60 @@ impl Emitter<'_> {
                 }
             }
             Some(Err(_)) => self.failed = true,
-            None => self.put(instruction, resume),
+            None => self.put_carried(instruction, resume),
         }
+    }
+
+    /// Emits an instruction with its operand's address in a register that it does not use, whose value
+    /// is pushed meanwhile, below what the function may use of the stack. No flag changes but those
+    /// of the instruction. A thread that is stopped in between has the register and the stack pointer
+    /// restored.
+    fn put_carried(&mut self, i: Instruction, resume: u64) {
+        let Some(register) = carrier(&i, &Manual::new().does(&i)) else {
+            return self.put(i, resume);
+        };
+        let saved = Some(register);
+        let at = i.ip_rel_memory_address();
+        let below = MemoryOperand::with_base_displ(Iced::RSP, -i64::from(RED_ZONE));
+        let above = MemoryOperand::with_base_displ(Iced::RSP, RED_ZONE.into());
+        let iced = register.iced();
+        let pushed = RED_ZONE + 8;
+        let mut step = |made: Result<Instruction, _>, resume, pushed, saved| {
+            self.put_made(made, resume);
+            if let Some(item) = self.items.last_mut() {
+                (item.pushed, item.saved) = (pushed, saved);
+            }
+        };
+        step(
+            Instruction::with2(Code::Lea_r64_m, Iced::RSP, below),
+            resume,
+            0,
+            None,
+        );
+        step(
+            Instruction::with1(Code::Push_r64, iced),
+            resume,
+            RED_ZONE,
+            None,
+        );
+        step(
+            Instruction::with2(Code::Mov_r64_imm64, iced, at),
+            resume,
+            pushed,
+            saved,
+        );
+        step(Ok(carried(&i, register)), resume, pushed, saved);
+        step(
+            Instruction::with1(Code::Pop_r64, iced),
+            i.next_ip(),
+            pushed,
+            saved,
+        );
+        step(
+            Instruction::with2(Code::Lea_r64_m, Iced::RSP, above),
+            i.next_ip(),
+            RED_ZONE,
+            None,
+        );
     }
 }

@@ -189,7 +189,7 @@ fn a_pointer_on_the_moved_page_is_followed_to_all_functions_that_were_met() {
         "{alone}"
     );
     // A thread that is stopped at the jump has to take what was pushed off its stack again.
-    let pushed: Vec<_> = block.resume.iter().filter(|r| r.pushed).collect();
+    let pushed: Vec<_> = block.resume.iter().filter(|r| r.pushed == 8).collect();
     assert_eq!(pushed.len(), 1, "{alone}");
     assert_eq!(pushed[0].original.0, TEXT + call);
     assert!(
@@ -371,18 +371,59 @@ fn far_operands_are_reached_through_their_destination_register() {
     }
 }
 
-#[test]
-fn a_loop_is_left_before_other_far_operands() {
-    let Some(code) =
-        assemble("1: add [rdi], rax\n inc qword ptr [rip+0x100]\n sub rcx, 1\n jne 1b\n ret")
-    else {
-        println!("SKIP: there is no assembler");
-        return;
-    };
+/// The copy of a loop with this instruction, which lies far from it; `None` without an assembler.
+fn far_loop_with(instruction: &str) -> Option<Block> {
+    let source = format!("1: add [rdi], rax\n {instruction}\n sub rcx, 1\n jne 1b\n ret");
+    let code = assemble(&source)?;
     let page = moved();
     let mut asked = ask(&code, registers(), &page, &[]);
     asked.near = CodeAddress(1 << 40);
-    let block = specialise(&asked).expect("the operand moves");
+    Some(specialise(&asked).expect("the operand moves"))
+}
+
+/// Locks of the C library look at a byte of its own in this way.
+#[test]
+fn other_far_operands_are_reached_through_a_register_that_is_saved() {
+    let Some(block) = far_loop_with("cmp byte ptr [rip+0x100], al") else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let text = text(&block);
+    assert!(block.is_loop, "{text}");
+    // `rax` is in use. Behind the instruction it is 0x400009, at an address of 0x400003.
+    let lines = [
+        ("lea rsp,[rsp-0x80]", 3, 0, false),
+        ("push rcx", 3, 128, false),
+        ("mov rcx,0x400109", 3, 136, true),
+        ("[rcx],al", 3, 136, true),
+        ("pop rcx", 9, 136, true),
+        ("lea rsp,[rsp+0x80]", 9, 128, false),
+    ];
+    let mut at = 0;
+    for (line, original, pushed, saved) in lines {
+        let found = text.lines().skip(at).position(|l| l.ends_with(line));
+        let found = found.unwrap_or_else(|| panic!("{line} is missing:\n{text}"));
+        at += found + 1;
+        let offset = text.lines().nth(at - 1).and_then(|l| l.split(':').next());
+        let offset = u32::from_str_radix(offset.expect("an offset").trim(), 16).expect("a number");
+        let resume = block.resume.iter().find(|r| r.offset == offset);
+        let resume = resume.expect("each instruction has an original");
+        assert_eq!(resume.original.0, TEXT + original, "{line}");
+        assert_eq!(resume.pushed, pushed, "{line}");
+        assert_eq!(
+            resume.saved,
+            saved.then_some(sunder_rewrite::Register(1)),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_loop_is_left_before_far_operands_that_no_register_reaches() {
+    let Some(block) = far_loop_with("push qword ptr [rip+0x100]") else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
     assert!(!block.is_loop, "{}", text(&block));
 }
 

@@ -115,6 +115,7 @@ pub fn ask<'a>(
         downwards: false,
         moved,
         seen,
+        alone: &[],
         met: &[],
         memory: Memory(&|_, _| None),
         near: CodeAddress(CACHE),

@@ -120,7 +120,9 @@ impl Presence {
             let ip = thread.registers().rip;
             if let Some(place) = used().find_map(|a| place_of(a, ip)) {
                 let original = place.original.load(Acquire);
-                thread.move_to(original, |general| place.restore(general))?;
+                let top = self.memory.words(thread.registers().rsp, 1);
+                let top = top.context("a thread's stack can't be read")?[0];
+                thread.move_to(original, |general| place.restore(general, |_| top))?;
                 if let Some(place) = places.iter_mut().find(|p| **p == ip) {
                     *place = original;
                 }

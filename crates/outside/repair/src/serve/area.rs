@@ -34,7 +34,10 @@ pub struct MovedArea {
     /// Bytes of copies so far.
     pub used: u64,
     pub blocks: u32,
+    /// The faults of each thread for which loops were copied.
     pub seen: HashMap<u32, Vec<Seen>>,
+    /// Those for which single instructions were to be copied.
+    pub alone: HashMap<u32, Vec<Seen>>,
     /// The groups that have lines of their own, with their threads.
     pub groups: Vec<Group>,
     /// How many times each thread has asked about an instruction.
@@ -102,16 +105,22 @@ impl MovedArea {
             moved: Arc::clone(&self.moved),
             near: CodeAddress(self.at),
             seen: Self::seen_by(&mut self.seen, thread).clone(),
+            alone: Self::seen_by(&mut self.alone, thread).clone(),
             met: self.met.clone(),
         }
     }
 
-    /// Remembers a copy that was made for a thread: of one instruction if `alone`, which was asked for.
+    /// Remembers a copy that was made for a thread: of one instruction if `alone`, which was asked for. A copy of one instruction is no visit to the loop
+    /// around it. But if the thread comes back to one of several such instructions, the loop has the
+    /// others as a rule, and is copied for all of them at once.
     pub fn remember(&mut self, thread: u32, block: &Block, learnt: Learnt, alone: bool) {
-        // A copy of one instruction says nothing about the loop. If the thread comes back, that
-        // counts as its first fault there.
-        let seen = Self::seen_by(&mut self.seen, thread);
-        if !alone && seen.len() < MOST_SEEN && !seen.contains(&block.seen) {
+        let of = if alone {
+            &mut self.alone
+        } else {
+            &mut self.seen
+        };
+        let seen = Self::seen_by(of, thread);
+        if seen.len() < MOST_SEEN && !seen.contains(&block.seen) {
             seen.push(block.seen);
         }
         self.count(learnt.function, block);
@@ -138,6 +147,7 @@ mod tests {
             used: 0,
             blocks: 0,
             seen: HashMap::new(),
+            alone: HashMap::new(),
             groups: Vec::new(),
             asked: HashMap::new(),
             met: Vec::new(),

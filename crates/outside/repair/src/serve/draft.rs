@@ -46,8 +46,10 @@ pub struct Known {
     pub moved: Arc<MovedPage>,
     /// Where the area's copies of code begin.
     pub near: CodeAddress,
-    /// The thread's faults.
+    /// The thread's faults for which loops were copied.
     pub seen: Vec<Seen>,
+    /// Those for which single instructions were.
+    pub alone: Vec<Seen>,
     /// Calls that threads were in when they asked.
     pub met: Vec<Met>,
 }
@@ -104,6 +106,7 @@ pub fn drafted<T>(
         downwards: question.downwards,
         moved: &known.moved,
         seen: &known.seen,
+        alone: &known.alone,
         met: &known.met,
         memory: Memory(&nothing),
         near: known.near,

@@ -33,8 +33,9 @@ impl Shared {
             // Offsets of code have 32 bits.
             let at = offset as u32 + resume.offset;
             place.offset.store(at, Ordering::Relaxed);
-            let pushed = if resume.pushed { 8 } else { 0 };
-            place.pushed.store(pushed, Ordering::Relaxed);
+            place.pushed.store(resume.pushed.into(), Ordering::Relaxed);
+            let saved = resume.saved.map_or(0, |register| 1 + u32::from(register.0));
+            place.saved.store(saved, Ordering::Relaxed);
             place.original.store(resume.original.0, Ordering::Relaxed);
             let shifts = [
                 (&place.destination, resume.shift.destination),

@@ -59,6 +59,7 @@ fn request(moved: &MovedPage) -> Request<'_> {
         downwards: false,
         moved,
         seen: &[],
+        alone: &[],
         met: &[],
         memory: Memory(&|_, _| None),
         near: CodeAddress(COPIES),

@@ -180,7 +180,8 @@ fn original(run: &Execution, mut now: Registers) -> Registers {
             let place: Option<&Resume> =
                 block.resume.iter().find(|r| u64::from(r.offset) == offset);
             let place = place.expect("a thread stops before an instruction");
-            place.restore(&mut now.general);
+            let [_, _, _, _, rsp, ..] = now.general;
+            place.restore(&mut now.general, read(Address(rsp), 8).unwrap_or(0));
             now.ip = place.original;
             return now;
         }
@@ -252,6 +253,7 @@ fn answer(run: &mut Execution, now: Registers, downwards: bool) -> Result<u64, R
         downwards,
         moved: &run.moved,
         seen: &run.seen,
+        alone: &[],
         met: &run.met,
         memory: Memory(&read),
         near: CodeAddress(CACHE),
