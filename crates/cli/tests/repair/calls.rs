@@ -24,24 +24,35 @@ fn a_loop_that_calls_through_pointers_and_into_libraries_stays_in_its_copy() {
     assert!(moved.faults < 500, "{moved:#?}");
 }
 
-/// The calls read moved pointers, which lead to three functions in turn.
-#[test]
-fn state_machines_that_call_their_next_state_stay_in_their_copies() {
+/// The program stays in copies with loops: what leaves them faults, and there are millions of rounds. On a
+/// busy machine the bytes may go back because it did not help, and for nothing else.
+fn stays_in_copies(name: &str) {
     let _alone = targets::alone();
-    // On a busy machine the bytes may go back because it did not help, and for nothing else.
     let other = |reason: &str| !reason.starts_with("it did not help");
     let stays = (0..3).any(|_| {
-        let Some(run) = moved("states") else {
+        let Some(run) = moved(name) else {
             return true;
         };
         let moved = &run.repair().moved[0];
         let back = moved.rolled_back.as_ref();
         assert!(!back.is_some_and(|b| other(&b.reason)), "{}", run.stderr);
-        // A call outside of the copies would fault: there are millions.
         back.is_none() && moved.code.iter().any(|c| c.loops > 0) && moved.faults < 500
     });
     assert!(
         stays,
         "in none of three runs it stayed in copies with loops"
     );
+}
+
+/// The calls read moved pointers, which lead to three functions in turn.
+#[test]
+fn state_machines_that_call_their_next_state_stay_in_their_copies() {
+    stays_in_copies("states");
+}
+
+/// The C library's lock looks at data of its own, far from a copy near the program: a loop that left its
+/// copy there would fault twice a round, or its threads would wait for copies again and again.
+#[test]
+fn loops_that_take_locks_of_the_c_library_stay_in_their_copies() {
+    stays_in_copies("mutexes");
 }

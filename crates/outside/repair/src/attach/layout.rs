@@ -18,8 +18,9 @@ pub const DESK: u64 = 16 * PAGE;
 /// Bytes of the stack on which the library's functions run.
 const STACK: u64 = 16 * PAGE;
 /// Bytes of the stack on which a thread waits that is kept off its own. Nothing runs there but our
-/// handler of faults, on the kernel's frame, whose size depends on the processor's registers.
-pub const PARKING: u64 = 16 * PAGE;
+/// handlers, on the kernel's frame, whose size depends on the processor's registers, and handlers of
+/// the program's that run only once.
+const PARKING: u64 = 16 * PAGE;
 /// Bytes of a stack above the stack pointer of a thread that waits there, a multiple of 16.
 const ABOVE: u64 = 128;
 /// Jumps reach 2 GiB; what is left out allows for the sizes of both parts.
@@ -143,4 +144,24 @@ fn reachable(
 ) -> Option<u64> {
     let reached = |at: &u64| at.abs_diff(start) < REACH && (at + bytes).abs_diff(end) < REACH;
     place::near(mappings, taken, start, bytes).filter(reached)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else a thread would seem to have no stack, or another's.
+    #[test]
+    fn each_parked_thread_stands_on_a_stack_of_its_own() {
+        let slots = Slots(0x7f00_0000_0000);
+        let mut end = slots.0;
+        for number in 0..PARKED {
+            let (guard, top) = slots.slot(number);
+            assert_eq!(guard, end, "no gap, no overlap");
+            let at = slots.stack_pointer(number);
+            assert!(guard + PAGE < at && at < top, "{at:#x}");
+            assert!(at.is_multiple_of(16), "{at:#x}");
+            end = top;
+        }
+    }
 }

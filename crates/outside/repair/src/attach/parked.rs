@@ -3,12 +3,12 @@
 //! kernel makes the call again there as it would have where the thread was. Called by `inject` and
 //! `leave`, while all threads are stopped. Must not park a thread that computes.
 
-use super::layout::{PARKING, Slots};
+use super::layout::Slots;
 use super::presence::Presence;
 use crate::control::ControlFile;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use sunder_access::{Address, Mappings, PAGE};
+use sunder_access::{Address, Mappings};
 use sunder_stop::{Stopped, World, top_of};
 use sunder_wire::parked::Parked;
 
@@ -114,5 +114,3 @@ impl Presence {
         failed
     }
 }
-
-const _: () = assert!(PARKING.is_multiple_of(PAGE), "a whole number of pages");
