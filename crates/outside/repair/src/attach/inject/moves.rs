@@ -88,6 +88,7 @@ impl Inside {
         if !file.is_ours() {
             return Applied::Never(ANOTHER.into());
         }
+        // If the pages do not move after all, or we are killed now, the threads wait there as well.
         let place = (self.layout.slots, self.table.parked);
         if let Err(why) = presence.park(file, &mut world, &owners, &mappings, place) {
             return Applied::NotNow(why.into());
