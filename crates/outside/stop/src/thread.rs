@@ -174,6 +174,7 @@ impl Stopped {
     /// # Errors
     /// The kernel's error.
     pub fn move_to(&mut self, ip: u64, change: impl FnOnce(&mut [u64; 16])) -> io::Result<()> {
+        let before = self.registers;
         let r = &mut self.registers;
         r.rip = ip;
         let mut general = [
@@ -185,7 +186,9 @@ impl Stopped {
             r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11,
             r.r12, r.r13, r.r14, r.r15,
         ] = general;
-        self.write()
+        self.write()?;
+        WAITS.with_borrow_mut(|w| w.moved(self.thread, &before, &self.registers));
+        Ok(())
     }
 
     /// Its signal mask.

@@ -163,6 +163,22 @@ impl Waits {
     }
 }
 
+impl Waits {
+    /// A stopped thread goes on elsewhere, with the registers `after` in place of `before`. If it makes a
+    /// call there that it waited in, it is the same wait.
+    pub fn moved(
+        &mut self,
+        thread: i32,
+        before: &libc::user_regs_struct,
+        after: &libc::user_regs_struct,
+    ) {
+        let wait = self.0.get_mut(&thread);
+        if let Some(wait) = wait.filter(|wait| wait.registers == call(before)) {
+            wait.registers = call(after);
+        }
+    }
+}
+
 /// The time limit that a call was given as `told`; `None` if it waits for ever or not at all.
 fn limit(kind: Limit, told: u64, memory: &impl Words) -> Option<Duration> {
     let limit = match kind {
@@ -243,6 +259,26 @@ mod tests {
         assert_eq!(goes, WaitEnd::Over(0));
         let goes = stopped(&mut waits, 2, &mut other, after(start, 598));
         assert_eq!((goes, other.r10), (WaitEnd::On, 1));
+    }
+
+    /// As a thread that is kept off its stack, whose wait would begin anew.
+    #[test]
+    fn a_wait_that_goes_on_elsewhere_ends_in_its_time() {
+        let (mut waits, start) = (Waits::default(), Instant::now());
+        let mut registers = waiting(300);
+        stopped(&mut waits, 1, &mut registers, start);
+        let before = registers;
+        (registers.rip, registers.rsp) = (0x9000, 0x8000);
+        waits.moved(1, &before, &registers);
+        let goes = stopped(&mut waits, 1, &mut registers, after(start, 200));
+        assert_eq!((goes, registers.r10), (WaitEnd::On, 100));
+        let goes = stopped(&mut waits, 1, &mut registers, after(start, 300));
+        assert_eq!(goes, WaitEnd::Over(0));
+        // Another thread's registers say nothing.
+        waits.moved(2, &before, &registers);
+        let mut other = waiting(300);
+        let goes = stopped(&mut waits, 2, &mut other, after(start, 400));
+        assert_eq!((goes, other.r10), (WaitEnd::On, 300));
     }
 
     #[test]

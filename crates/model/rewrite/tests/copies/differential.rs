@@ -4,9 +4,9 @@
 pub(crate) mod machine;
 pub(crate) mod program;
 
-use machine::{compare, compare_deep, compare_source, compare_through};
+use machine::{compare, compare_deep, compare_far, compare_source, compare_through};
 use program::{
-    CHANGES, KERNEL, LEAF, OF_FUNCTIONS, RETURNS, RETURNS_BY_POINTER, STORES, Step, THROUGH,
+    CHANGES, FAR, KERNEL, LEAF, OF_FUNCTIONS, RETURNS, RETURNS_BY_POINTER, STORES, Step, THROUGH,
     WANDERS, WANDERS_BEYOND, WAYS, Way, framed,
 };
 use proptest::prelude::*;
@@ -45,6 +45,20 @@ proptest! {
     #[test]
     fn a_function_with_a_frame_has_the_same_result(body in steps(8, crate::support::framed::KINDS), rounds in 3u32..12) {
         if compare_source(&framed(&body, rounds), LEAF).is_none() {
+            println!("SKIP: there is no assembler");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Operands that a copy does not reach, and a thread that a signal stops anywhere on the way to them.
+    /// The first step is about bytes that moved, and the second one's operand is relative to rip.
+    #[test]
+    fn a_loop_far_from_its_copies_has_the_same_result(body in steps(4, 17), at in 0u32..64, each in 1u64..9) {
+        let body = [&[(0, at, at), FAR][..], &body].concat();
+        if compare_far(&body, 9, (each, 60)).is_none() {
             println!("SKIP: there is no assembler");
         }
     }

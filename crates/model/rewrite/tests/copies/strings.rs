@@ -1,7 +1,7 @@
 //! String instructions: copies as text, and random ones executed by the processor, unchanged and with
 //! a moved page that is divided at random. Registers, flags and memory must be the same.
 
-use crate::differential::machine::{Groups, compare_divided};
+use crate::differential::machine::{Conduct, Groups, compare_divided};
 use crate::differential::program::{GROUP, GROUP_BYTES, LEAF, POOL, around};
 use crate::support::{TEXT, ask, assemble, moved, registers_at, text};
 use proptest::prelude::*;
@@ -154,12 +154,20 @@ fn cases() -> u32 {
     asked.and_then(|n| n.parse().ok()).unwrap_or(160)
 }
 
+const fn conduct(thrown: Option<(u64, u32)>) -> Conduct {
+    Conduct {
+        goes_back: true,
+        thrown,
+        is_far: false,
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn string_instructions_have_the_same_result(all in prop::collection::vec(uses(), 1..4), groups in groups(), rounds in 1u32..5) {
-        if compare_divided(&source(&all, rounds), LEAF, groups, true, None).is_none() {
+        if compare_divided(&source(&all, rounds), LEAF, groups, conduct(None)).is_none() {
             println!("SKIP: there is no assembler");
         }
     }
@@ -167,7 +175,7 @@ proptest! {
     /// A thread that a signal stops anywhere in a copy does the rest in the original.
     #[test]
     fn string_instructions_that_are_interrupted_have_the_same_result(all in prop::collection::vec(uses(), 1..3), groups in groups(), each in 1u64..9) {
-        if compare_divided(&source(&all, 3), LEAF, groups, true, Some((each, 40))).is_none() {
+        if compare_divided(&source(&all, 3), LEAF, groups, conduct(Some((each, 40)))).is_none() {
             println!("SKIP: there is no assembler");
         }
     }
@@ -314,7 +322,8 @@ fn a_loop_that_clears_its_group_faults_once() {
     };
     for one in [one, loaded] {
         let groups = vec![(GROUP, GROUP_BYTES, POOL + 0x3000)];
-        let Some(faults) = compare_divided(&source(&[one], 300), LEAF, groups, false, None) else {
+        let Some(faults) = compare_divided(&source(&[one], 300), LEAF, groups, Conduct::default())
+        else {
             println!("SKIP: there is no assembler");
             return;
         };

@@ -33,11 +33,9 @@ struct Execution {
     refusal: Option<Refusal>,
     code: Vec<u8>,
     groups: Groups,
-    /// Whether a refused instruction has the bytes put back, as in a program, and whether they are.
-    goes_back: bool,
+    conduct: Conduct,
+    /// Whether the bytes were put back.
     is_back: bool,
-    /// Each how many steps a thread in a copy is sent to the original, and how often still.
-    thrown: Option<(u64, u32)>,
     steps: u64,
 }
 
@@ -99,13 +97,13 @@ extern "C" fn fault(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void)
         for (place, value) in ORDER.iter().zip(now.general) {
             registers[*place as usize] = value as i64;
         }
-        if run.thrown.is_some() {
+        if run.conduct.thrown.is_some() {
             registers[libc::REG_EFL as usize] |= TRAP;
         }
         let downwards = registers[libc::REG_EFL as usize] & DOWNWARDS != 0;
         registers[libc::REG_RIP as usize] = match answer(run, now, downwards) {
             Ok(to) => to as i64,
-            Err(Refusal::Operand(ip) | Refusal::Straddles(ip)) if run.goes_back => {
+            Err(Refusal::Operand(ip) | Refusal::Straddles(ip)) if run.conduct.goes_back => {
                 put_back(run);
                 ip.0 as i64
             }
@@ -132,7 +130,7 @@ extern "C" fn step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) 
             registers[libc::REG_EFL as usize] &= !TRAP;
             return;
         };
-        let Some((each, left)) = &mut run.thrown else {
+        let Some((each, left)) = &mut run.conduct.thrown else {
             return;
         };
         if ip < CACHE || *left == 0 {
@@ -256,7 +254,7 @@ fn answer(run: &mut Execution, now: Registers, downwards: bool) -> Result<u64, R
         alone: &[],
         met: &run.met,
         memory: Memory(&read),
-        near: CodeAddress(CACHE),
+        near: CodeAddress(if run.conduct.is_far { 1 << 40 } else { CACHE }),
     };
     let mut met = run.met.clone();
     met.extend(more_targets(&request));
@@ -413,17 +411,39 @@ pub fn compare_source(source: &str, function: u64) -> Option<usize> {
     let more = (0..MORE).map(|n| (FIRST + APART * n, MORE_BYTES));
     let groups = [(GROUP, GROUP_BYTES)].into_iter().chain(more);
     let groups = groups.map(|(from, len)| (from, len, POOL + from)).collect();
-    compare_divided(source, function, groups, false, None)
+    compare_divided(source, function, groups, Conduct::default())
 }
 
-/// The same with these groups, ascending. With `goes_back` an instruction that can't be redirected
-/// puts the bytes back; with `thrown` a thread in a copy is sent to the original now and then.
+/// The loop without functions, with copies that are made as if they lay out of the code's reach, and of
+/// which the thread is sent to the original now and then.
+pub fn compare_far(steps: &[Step], rounds: u32, thrown: (u64, u32)) -> Option<usize> {
+    let source = program([steps, &[], &[]], [Way::Direct; 2], rounds);
+    let conduct = Conduct {
+        is_far: true,
+        thrown: Some(thrown),
+        ..Conduct::default()
+    };
+    let groups = vec![(GROUP, GROUP_BYTES, POOL + GROUP)];
+    compare_divided(&source, INNER, groups, conduct)
+}
+
+/// How copies are made and executed.
+#[derive(Clone, Copy, Default)]
+pub struct Conduct {
+    /// An instruction that can't be redirected puts the bytes back.
+    pub goes_back: bool,
+    /// Each how many steps a thread in a copy is sent to the original, and how often still.
+    pub thrown: Option<(u64, u32)>,
+    /// They are made as if they lay out of the code's reach.
+    pub is_far: bool,
+}
+
+/// The same with these groups, ascending.
 pub fn compare_divided(
     source: &str,
     function: u64,
     groups: Groups,
-    goes_back: bool,
-    thrown: Option<(u64, u32)>,
+    conduct: Conduct,
 ) -> Option<usize> {
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
     let code = support::assemble_at(BASE, source)?;
@@ -484,9 +504,8 @@ pub fn compare_divided(
             refusal: None,
             code: code.clone(),
             groups,
-            goes_back,
+            conduct,
             is_back: false,
-            thrown,
             steps: 0,
         });
     }

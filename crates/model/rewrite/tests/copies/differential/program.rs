@@ -39,6 +39,10 @@ pub const CACHE: u64 = BASE + 0x10_0000;
 pub const GROUP: u64 = 0x40;
 pub const GROUP_BYTES: u64 = 0x20;
 
+/// An addition to memory relative to rip that does not move.
+pub const FAR: Step = (OUTSIDE, 0, 0);
+const OUTSIDE: u32 = 1000;
+
 /// One instruction of a loop, or a few that belong together.
 fn step(kind: u32, offset: u32, scratch: u32) -> String {
     let r = ["rax", "rdx", "r8", "r9", "r10", "r11"][scratch as usize % 6];
@@ -79,6 +83,7 @@ fn step(kind: u32, offset: u32, scratch: u32) -> String {
         20 => format!("shl {r}, 3\n rol {r32}, 5"),
         21 => format!("mov {r}, [rip+page+{}]", GROUP + u64::from(word)),
         22 => format!("add qword ptr [rip+page+{}], 5", 0x200 + word),
+        OUTSIDE => format!("add dword ptr [rip+page+{}], ecx\n adc eax, 3", PRIVATE - PAGE + 0x400),
         23 => format!("cmp byte ptr [rdi+{word}], 9\n setb al"),
         // A pointer to a pointer, and one that the loop itself puts there.
         24 => format!("mov r13, [rbp-24]\n mov r13, [r13]\n add [r13+{word}], {r}"),
