@@ -53,7 +53,10 @@ fn whatever_ends_its_wait_the_thread_finds_its_stack() {
         "cancel",
     ];
     for mode in modes {
-        owner(mode, ROUNDS, repaired);
+        // Else this would say nothing.
+        until_moved(&format!("what {mode} waits beside"), false, |times| {
+            owner(mode, times * ROUNDS / 2, repaired)
+        });
     }
 }
 
@@ -63,4 +66,6 @@ fn without_stopping_threads_stacks_stay_where_they_are() {
     let run = owner("join", ROUNDS, repaired_without_ptrace);
     let repair = run.repair();
     assert!(repair.moved.is_empty(), "{repair:#?}");
+    let mut refused = repair.refused.iter();
+    assert!(refused.all(|r| r.reason.contains("stack")), "{repair:#?}");
 }

@@ -81,8 +81,8 @@ unsafe extern "C" fn decide(
     {
         return 0;
     }
-    show_original(state);
     parked::leave(state);
+    show_original(state);
     // SAFETY: the kernel's own arguments, passed on unchanged.
     unsafe { program::deliver(signal, info, context) }
 }

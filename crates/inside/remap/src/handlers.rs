@@ -212,7 +212,6 @@ unsafe extern "C" fn prepare(
 ) -> usize {
     // SAFETY: the caller upholds this function's contract.
     let state = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-    show_original(state);
     let handled = HANDLED.get(signal as usize).map(Kept::get);
     let handled = handled.unwrap_or_default();
     // The kernel has already forgotten a handler that is to run once.
@@ -221,5 +220,7 @@ unsafe extern "C" fn prepare(
     if unsafe { parked::leave_and_signal(signal, info, state, resets) } {
         return libc::SIG_DFL;
     }
+    // A thread that was parked may have waited in a copy.
+    show_original(state);
     handled.handler
 }

@@ -113,7 +113,7 @@ impl Presence {
             }
         }
         ensure!(
-            self.unpark(file, world) == 0,
+            self.unpark(file, world, |_| true) == 0,
             "a thread of it can't be let back to its stack"
         );
         for thread in world.threads_mut() {

@@ -63,45 +63,52 @@ impl Presence {
         if free.len() < owners.len() {
             return Err("too many threads have to wait for it, on whose stacks it lies");
         }
+        let mut done = Vec::new();
         for (&owner, (number, record)) in owners.iter().zip(free) {
-            let threads = world.threads_mut().iter_mut();
-            let parked = threads
-                .filter(|t| t.thread() == owner)
-                .try_for_each(|thread| {
-                    let (guard, _) = slots.slot(number);
-                    let registers = *thread.registers();
-                    let stack = mappings.at(Address(registers.rsp)).ok_or(())?;
-                    for (word, value) in [
-                        (&record.after, registers.rip),
-                        (&record.rsp, registers.rsp),
-                        (&record.rbx, registers.rbx),
-                        (&record.guard, guard),
-                        (&record.low, stack.span.start.0),
-                        (&record.high, top_of(&registers, stack)),
-                        (&record.called, called),
-                    ] {
-                        word.store(value, Release);
-                    }
-                    record.thread.store(owner.unsigned_abs(), Release);
-                    let at = self.address_of(file, record);
-                    let go = thread.move_to(called, |general| {
-                        (general[RBX], general[RSP]) = (at, slots.stack_pointer(number));
-                    });
-                    go.map_err(drop)
+            let mut threads = world.threads_mut().iter_mut();
+            let thread = threads.find(|t| t.thread() == owner);
+            let parked = thread.and_then(|thread| {
+                let registers = *thread.registers();
+                let stack = mappings.at(Address(registers.rsp))?;
+                for (word, value) in [
+                    (&record.after, registers.rip),
+                    (&record.rsp, registers.rsp),
+                    (&record.rbx, registers.rbx),
+                    (&record.guard, slots.slot(number).0),
+                    (&record.low, stack.span.start.0),
+                    (&record.high, top_of(&registers, stack)),
+                    (&record.called, called),
+                ] {
+                    word.store(value, Release);
+                }
+                record.thread.store(owner.unsigned_abs(), Release);
+                let at = self.address_of(file, record);
+                let go = thread.move_to(called, |general| {
+                    (general[RBX], general[RSP]) = (at, slots.stack_pointer(number));
                 });
-            if parked.is_err() {
-                self.unpark(file, world);
+                go.ok()
+            });
+            if parked.is_none() {
+                // Others may have been parked for pages that are away.
+                self.unpark(file, world, |thread| done.contains(&thread));
                 return Err("a thread on whose stack it lies can't be made to wait elsewhere");
             }
+            done.push(owner);
         }
         Ok(())
     }
 
-    /// Has all parked threads wait where they waited before. What has moved of their stacks must be
-    /// back. Gives how many could not be changed.
-    pub fn unpark(&self, file: &ControlFile, world: &mut World) -> usize {
+    /// Has parked threads wait where they waited before, those that `which` is true for. What has moved
+    /// of their stacks must be back. Gives how many could not be changed.
+    pub fn unpark(
+        &self,
+        file: &ControlFile,
+        world: &mut World,
+        which: impl Fn(i32) -> bool,
+    ) -> usize {
         let mut failed = 0;
-        for thread in world.threads_mut() {
+        let threads = world.threads_mut().iter_mut();
+        for thread in threads.filter(|t| which(t.thread())) {
             let Some(record) = self.parked(file, thread) else {
                 continue;
             };

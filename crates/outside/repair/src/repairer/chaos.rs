@@ -24,6 +24,7 @@ impl Repairer {
             }
         }
         self.put_library_in_early();
+        let stops = self.stops_to_move();
         let Some(chaos) = &mut self.chaos else { return };
         if !self.began || chaos.below(4) > 0 {
             return;
@@ -52,7 +53,7 @@ impl Repairer {
             return;
         };
         let observed = live.session.process(process);
-        observed.stops_to_move = matches!(self.entry, Entry::Inside(_));
+        observed.stops_to_move = stops;
         let proposal = chaos.propose(observed, &mappings, threads);
         if let Some(proposal) = proposal
             && self.can_move()

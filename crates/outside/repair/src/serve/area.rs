@@ -110,9 +110,10 @@ impl MovedArea {
         }
     }
 
-    /// Remembers a copy that was made for a thread: of one instruction if `alone`, which was asked for. A copy of one instruction is no visit to the loop
-    /// around it. But if the thread comes back to one of several such instructions, the loop has the
-    /// others as a rule, and is copied for all of them at once.
+    /// Remembers a copy that was made for a thread: of one instruction if `alone`, which was asked for.
+    /// A copy of one instruction is no visit to the loop around it. But if the thread comes back to one
+    /// of several such instructions, the loop has the others as a rule, and is copied for all of them
+    /// at once.
     pub fn remember(&mut self, thread: u32, block: &Block, learnt: Learnt, alone: bool) {
         let of = if alone {
             &mut self.alone
