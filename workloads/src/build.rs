@@ -8,6 +8,7 @@ use crate::table::Workload;
 use crate::table::{Language, programs, read};
 use crate::variant::Variant;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,12 +53,21 @@ impl Workload {
         let scratch = out_dir.join(format!("build-{}-{number}", std::process::id()));
         create(&scratch)?;
         let built = self.compile(&arguments, &scratch);
-        let moved = built.and_then(|file| {
-            std::fs::rename(&file, &program).map_err(|source| Error::File { path: file, source })
+        let placed = built.and_then(|file| {
+            // What another build has put there meanwhile stays: it may run already, and the file of a
+            // program that runs can't be read by its name once it was replaced.
+            let linked = std::fs::hard_link(&file, &program);
+            let placed = match linked {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+                // Some file systems have no hard links.
+                Err(_) => std::fs::rename(&file, &program),
+                Ok(()) => Ok(()),
+            };
+            placed.map_err(|source| Error::File { path: file, source })
         });
         // It does not matter if files are left there.
         let _ = std::fs::remove_dir_all(&scratch);
-        moved.map(|()| program)
+        placed.map(|()| program)
     }
 
     /// The built `variant` with its arguments at test size, ready to be spawned.

@@ -5,7 +5,6 @@ mod support;
 
 use assert_cmd::Command;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use sunder_findings::{Finding, Findings, Frame, Object, ObjectKind, Program};
 
 fn folder() -> &'static Path {
@@ -13,20 +12,13 @@ fn folder() -> &'static Path {
 }
 
 fn compiled(name: &str, arguments: &[&str]) -> PathBuf {
-    static COMPILING: Mutex<()> = Mutex::new(());
-    let _one = COMPILING.lock().expect("no test panics while it compiles");
-    let program = folder().join(format!("run-{name}"));
+    let program = folder().join(format!("run-{name}{}", arguments.concat()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
         .join(format!("{name}.c"));
-    let status = std::process::Command::new("gcc")
-        .args(["-O1", "-g", "-pthread"])
-        .args(arguments)
-        .arg("-o")
-        .args([&program, &source])
-        .status()
-        .expect("gcc runs");
-    assert!(status.success(), "{name} does not compile");
+    let mut compiler = std::process::Command::new("gcc");
+    compiler.args(["-O1", "-g", "-pthread"]).args(arguments);
+    support::built::once(&program, compiler.arg(source)).expect("it compiles");
     program
 }
 

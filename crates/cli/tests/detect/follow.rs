@@ -259,3 +259,13 @@ fn a_program_that_becomes_another_stays_observed() {
         }
     }
 }
+
+/// Wrappers execute each other within a millisecond, sooner than the tool can make new segments.
+/// Enough are ready, so that the last program's heap is recorded.
+#[test]
+fn programs_that_execute_each_other_at_once_are_recorded() {
+    let wrappers = ["env"; 8];
+    let result = detect(&[], Path::new("env"), &[&wrappers[..], &["true"]].concat());
+    let result = result.expect("a result");
+    assert!(!says(&result, "no names"), "{:#?}", result.limits);
+}

@@ -2,6 +2,7 @@
 //! threads included, `fg` continues both, and Ctrl-C ends both with the program's status. The
 //! terminal shows what it would show without Sunder.
 
+use crate::support::built;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,16 +11,10 @@ use std::process::{Command, Stdio};
 fn compiled(name: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
-    let aside = program.with_extension(format!("{:?}", std::thread::current().id()));
-    let compiled = Command::new("gcc")
-        .args(["-O1", "-w", "-pthread", "-o"])
-        .arg(&aside)
-        .arg(source.join(name).with_extension("c"))
-        .arg("-lutil")
-        .status()
-        .expect("gcc is needed, as the README says");
-    assert!(compiled.success(), "{name} compiles");
-    std::fs::rename(&aside, &program).expect("same folder");
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-O1", "-w", "-pthread"]);
+    compiler.arg(source.join(name).with_extension("c"));
+    built::once(&program, compiler.arg("-lutil")).expect("it compiles");
     program
 }
 

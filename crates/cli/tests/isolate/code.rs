@@ -3,6 +3,7 @@
 //! status and the report's counts. Only one case needs a thread to be isolated, and it waits for
 //! that.
 
+use crate::support::built;
 use object::{Object, ObjectSection};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -11,15 +12,9 @@ fn program() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/guard.c");
     let program = folder.join("guard");
-    let aside = folder.join(format!("guard.{:?}", std::thread::current().id()));
-    let compiled = Command::new("gcc")
-        .args(["-O1", "-g", "-w", "-pthread", "-o"])
-        .arg(&aside)
-        .arg(&source)
-        .status()
-        .expect("gcc is needed, as the README says");
-    assert!(compiled.success(), "it compiles");
-    std::fs::rename(&aside, &program).expect("same folder");
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-O1", "-g", "-w", "-pthread"]);
+    built::once(&program, compiler.arg(source)).expect("it compiles");
     program
 }
 

@@ -2,6 +2,7 @@
 //! reader, by the example in C, and by readers that go away. The program and its expected bytes:
 //! `programs/commits.c`. It runs until its reader has seen enough, so no test depends on time.
 
+use crate::support::built;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -17,18 +18,10 @@ const ENOUGH: usize = 5;
 fn built(source: &Path, name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let program = folder.join(name);
-    let aside = folder.join(format!("{name}.{:?}", std::thread::current().id()));
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
-    let compiled = Command::new("gcc")
-        .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
-        .arg(include)
-        .arg("-o")
-        .arg(&aside)
-        .arg(source)
-        .status()
-        .expect("gcc is needed, as the README says");
-    assert!(compiled.success(), "{} compiles", source.display());
-    std::fs::rename(&aside, &program).expect("same folder");
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"]);
+    built::once(&program, compiler.arg(include).arg(source)).expect("it compiles");
     program
 }
 

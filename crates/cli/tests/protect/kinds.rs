@@ -6,20 +6,27 @@ use crate::support::limited::output;
 use crate::support::{c_program, targets};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use sunder_workloads::Variant;
 
 /// Pages of the file that is mapped.
 const PAGES: usize = 2048;
 const PAGE: usize = 4096;
 
-/// A file for `input.c`.
+/// A file for `input.c`, written once: a file that a program has mapped is not replaced.
 fn file() -> PathBuf {
+    static WRITTEN: OnceLock<PathBuf> = OnceLock::new();
+    WRITTEN.get_or_init(write_file).clone()
+}
+
+fn write_file() -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("input-of-protect");
     let mut bytes: Vec<u8> = (0..PAGES * PAGE).map(|n| (n * 7 + n / 256) as u8).collect();
     for page in bytes.chunks_mut(PAGE).take(2) {
         page[1..3].fill(7);
     }
-    let aside = path.with_extension(format!("{:?}", std::thread::current().id()));
+    // A program of an earlier test run may still map the old one.
+    let aside = path.with_extension("new");
     std::fs::write(&aside, bytes).expect("our own folder");
     std::fs::rename(&aside, &path).expect("same folder");
     path

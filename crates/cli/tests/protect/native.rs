@@ -1,6 +1,7 @@
 //! `sunder protect` leaves a program in which nothing is isolated as it is. Of an isolated program
 //! it leaves what others can see: the code of its C library, its arguments and its environment.
 
+use crate::support::built;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -8,15 +9,9 @@ use std::process::{Command, Output, Stdio};
 fn program() -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/native.c");
-    let aside = program.with_extension(format!("{:?}", std::thread::current().id()));
-    let compiled = Command::new("gcc")
-        .args(["-O1", "-w", "-pthread", "-o"])
-        .arg(&aside)
-        .arg(&source)
-        .status()
-        .expect("gcc is needed, as the README says");
-    assert!(compiled.success(), "it compiles");
-    std::fs::rename(&aside, &program).expect("same folder");
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-O1", "-w", "-pthread"]);
+    built::once(&program, compiler.arg(source)).expect("it compiles");
     program
 }
 

@@ -227,14 +227,14 @@ fn what_detect_finds_in_the_heap_is_isolated_and_right() {
         let findings = Findings::open(&file).expect("it was written");
         let heap = |f: &Finding| f.object.kind == ObjectKind::Heap && !f.latent;
         if !findings.findings.iter().any(heap) {
-            return false;
+            return Err(format!("{findings:?}"));
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.args(["protect", "--from"]).arg(&file).arg("--");
         let protected = output(command.arg(&program).args(["2", size]));
         assert_eq!(protected.stdout, natural.stdout, "{protected:?}");
         assert!(protected.status.success(), "{protected:?}");
-        true
+        Ok(())
     });
 }
 
@@ -283,22 +283,22 @@ fn other_processes_are_told_of() {
 }
 
 /// Runs the workload at this size and then for longer and longer, in turn with the machine's other
-/// work, until something is found. That takes threads that run side by side: a test whose threads
-/// never did prints `SKIP:`; one whose threads did and that found nothing, in the longest run
-/// either, fails.
-fn until_found(size: u64, mut run: impl FnMut(&str) -> bool) {
+/// work, until something is found; `run` says what there was instead. That takes threads that run side
+/// by side: a test whose threads never did prints `SKIP:`; one whose threads did and that found nothing,
+/// in the longest run either, fails.
+fn until_found(size: u64, mut run: impl FnMut(&str) -> Result<(), String>) {
     let _alone = crate::support::targets::alone();
     let _first = crate::support::targets::before_others();
-    let mut missed = false;
+    let mut missed = None;
     for times in [1, 1, 2, 2, 4] {
         let size = (times * size).to_string();
         let (found, together) = crate::support::targets::has_two_cpus(|| run(&size));
-        if found {
-            return;
-        }
-        missed = together;
+        let Err(instead) = found else { return };
+        missed = together.then_some(instead);
     }
-    assert!(!missed, "threads ran side by side, and nothing was found");
+    if let Some(instead) = missed {
+        panic!("threads ran side by side, and nothing was found: {instead}");
+    }
     println!("SKIP: the threads never ran side by side, so that nothing was found");
 }
 
@@ -323,6 +323,10 @@ fn samples_of_timers_do() {
     found_and_isolated("protect-timed", "timer", &[], 400_000_000);
 }
 
+fn found_if(holds: bool, instead: &Output) -> Result<(), String> {
+    holds.then_some(()).ok_or_else(|| format!("{instead:?}"))
+}
+
 fn found_and_isolated(name: &str, observer: &str, by: &[&str], size: u64) {
     let program = regression(name);
     let report = program.with_extension("json");
@@ -335,7 +339,7 @@ fn found_and_isolated(name: &str, observer: &str, by: &[&str], size: u64) {
         assert_eq!(protected.stdout, natural.stdout, "{protected:?}");
         assert!(protected.status.success(), "{protected:?}");
         if !can_stop_threads(&protected) {
-            return true;
+            return Ok(());
         }
         let text = std::fs::read_to_string(&report).expect("it was written");
         let said: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -346,7 +350,7 @@ fn found_and_isolated(name: &str, observer: &str, by: &[&str], size: u64) {
             assert!(said["committed_bytes"].as_u64() > Some(0), "{said}");
             assert_eq!(said["pages_given_up"], 0, "{said}");
         }
-        isolated
+        found_if(isolated, &protected)
     });
 }
 
@@ -377,7 +381,7 @@ fn blocks_that_come_and_go_lose_nothing() {
             let objects = said["objects"].as_array().expect("it is one");
             assert!(objects.iter().all(own), "only the threads' own: {said}");
         }
-        twice || !can_stop_threads(&protected)
+        found_if(twice || !can_stop_threads(&protected), &protected)
     });
 }
 

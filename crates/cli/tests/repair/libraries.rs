@@ -1,6 +1,7 @@
 //! Data of libraries are moved as the program's own are. `library_data.c` checks that they are what
 //! they must be, natively and under repair, also when the library is closed while its bytes are away.
 
+use crate::support::built;
 use crate::support::repaired::{Run, repaired, report};
 use crate::support::targets;
 use std::path::{Path, PathBuf};
@@ -9,24 +10,20 @@ use std::process::Command;
 /// Rounds that take half a second with false sharing.
 const ROUNDS: u64 = 200_000_000;
 
-fn built(name: &str, flags: &[&str]) -> PathBuf {
+fn compiled(name: &str, flags: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let program = folder.join(name);
-    let aside = folder.join(format!("{name}.{:?}", std::thread::current().id()));
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
-    let mut command = Command::new("gcc");
-    command.args(["-O1", "-g", "-pthread", "-o"]).arg(&aside);
-    command.arg(sources.join(format!("{name}.c"))).args(flags);
-    let built = command.output().expect("the README names the compiler");
-    let errors = String::from_utf8_lossy(&built.stderr);
-    assert!(built.status.success(), "{command:?}: {errors}");
-    std::fs::rename(&aside, &program).expect("same folder");
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-O1", "-g", "-pthread"]);
+    compiler.arg(sources.join(format!("{name}.c"))).args(flags);
+    built::once(&program, &mut compiler).expect("it compiles");
     program
 }
 
 fn run(case: &str, rounds: u64, options: &[&str]) -> (Run, String) {
-    let library = built("library_data_library", &["-shared", "-fPIC"]);
-    let program = built("library_data", &["-ldl"]);
+    let library = compiled("library_data_library", &["-shared", "-fPIC"]);
+    let program = compiled("library_data", &["-ldl"]);
     let [program, library] = [&program, &library].map(|path| path.to_str().expect("our own path"));
     let name = format!("library-{case}{}", options.concat());
     let rounds = rounds.to_string();

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod asked;
+pub mod built;
 pub mod by_hand;
 pub mod cases;
 pub mod confine;
@@ -81,28 +82,13 @@ pub fn c_program(name: &str, flags: &[&str]) -> Option<PathBuf> {
         .with_extension("c");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let program = folder.join(format!("{name}{}", flags.concat().replace('/', "-")));
-    // Tests run side by side: compile to a name of this thread's and rename.
-    let aside = folder.join(format!("{name}.{:?}", std::thread::current().id()));
-    let compiled = std::process::Command::new("gcc")
-        .args(["-O1", "-g", "-pthread", "-o"])
-        .arg(&aside)
-        .arg(&source)
-        .args(flags)
-        .output()
-        .expect("gcc is needed, as the README says");
-    if !compiled.status.success() {
-        assert!(
-            !flags.is_empty(),
-            "{}",
-            String::from_utf8_lossy(&compiled.stderr)
-        );
-        println!(
-            "SKIP: {name} with {flags:?}: {}",
-            String::from_utf8_lossy(&compiled.stderr)
-        );
+    let mut compiler = std::process::Command::new("gcc");
+    compiler.args(["-O1", "-g", "-pthread"]);
+    if let Err(errors) = built::once(&program, compiler.arg(source).args(flags)) {
+        assert!(!flags.is_empty(), "{errors}");
+        println!("SKIP: {name} with {flags:?}: {errors}");
         return None;
     }
-    std::fs::rename(&aside, &program).expect("same folder");
     Some(program)
 }
 

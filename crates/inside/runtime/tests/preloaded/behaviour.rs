@@ -4,6 +4,7 @@ use crate::harness::{Waiting, folder, heap_segment, library, preload, program};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 use sunder_access::Address;
 use sunder_wire::layout::{Refusal, VERSION};
 use sunder_wire::{Segment, SegmentOptions};
@@ -73,20 +74,22 @@ fn a_preload_list_of_the_user_is_restored() {
 
 /// An allocator in a library of its own.
 fn other_allocator() -> PathBuf {
-    let path = folder().join("libother.so");
-    let source = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/programs/other_allocator.c"
-    );
-    let scratch = folder().join(format!("libother-{:?}.so", std::thread::current().id()));
-    let status = Command::new("gcc")
-        .args(["-O1", "-shared", "-fPIC", "-o"])
-        .arg(&scratch)
-        .arg(source)
-        .status();
-    assert!(status.expect("gcc runs").success());
-    std::fs::rename(scratch, &path).expect("same folder");
-    path
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let path = folder().join("libother.so");
+        let source = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/programs/other_allocator.c"
+        );
+        let status = Command::new("gcc")
+            .args(["-O1", "-shared", "-fPIC", "-o"])
+            .arg(&path)
+            .arg(source)
+            .status();
+        assert!(status.expect("gcc runs").success());
+        path
+    };
+    BUILT.get_or_init(build).clone()
 }
 
 #[test]
