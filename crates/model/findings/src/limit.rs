@@ -261,8 +261,8 @@ impl fmt::Display for Limit {
             ),
             Self::ProcessesMissed(missed) => write!(
                 f,
-                "{missed} processes came faster than segments could be made for them; their heap \
-                 objects have no names."
+                "{missed} processes or programs came faster than segments could be made for them; \
+                 their heap objects have no names."
             ),
             Self::ForeignProcesses => f.write_str(
                 "Heap objects of processes in another process namespace have no names: their \

@@ -308,7 +308,7 @@ impl Judge {
             .filter_map(|(base, line)| {
                 let mut verdict = verdict::verdict(&line, base, self.scale.transfer_ns)?;
                 self.finish(&mut verdict);
-                suspect::suspect(&line, &verdict)
+                suspect::suspect(&line, &verdict, |thread| self.threads.last_seen(thread))
             })
             .collect();
         all.sort_by(|a, b| {

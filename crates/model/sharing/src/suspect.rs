@@ -20,10 +20,11 @@ pub struct Suspect {
     /// When the present owner of this memory first touched the line, as far as is known.
     pub since: Time,
     /// The words to watch, at most [`WATCHED_WORDS`]: the hottest word of each
-    /// of the busiest threads first, then the hottest of those that no burst has
+    /// of the first threads first, then the hottest of those that no burst has
     /// watched yet, then of the rest.
     pub words: Vec<Address>,
-    /// The threads to watch, the busiest first.
+    /// The threads to watch, the busiest first. If there are more than words that can be watched,
+    /// those that ran last come first: with more threads than CPUs, the others wait for their turn.
     pub threads: Vec<ThreadId>,
     /// Upper bound of the line's cost, in ns of CPU time.
     pub cost_ns: f64,
@@ -39,17 +40,25 @@ pub struct Suspect {
 }
 
 /// The suspect for a line with this verdict. `None` if the line is confirmed and its kind is
-/// beyond doubt, or after [`MOST_BURSTS`].
-pub(crate) fn suspect(line: &Line, verdict: &Verdict) -> Option<Suspect> {
+/// beyond doubt, or after [`MOST_BURSTS`]. `ran` tells when a thread was last seen.
+pub(crate) fn suspect(
+    line: &Line,
+    verdict: &Verdict,
+    ran: impl Fn(ThreadId) -> Time,
+) -> Option<Suspect> {
     let settled = verdict.falsely.is_clear() || line.bursts.loud >= MOST_BURSTS;
     if verdict.confirmed && settled {
         return None;
     }
+    let mut threads: Vec<ThreadId> = verdict.threads.iter().map(|t| t.thread).collect();
+    if threads.len() > WATCHED_WORDS {
+        threads.sort_by_key(|&thread| std::cmp::Reverse(ran(thread)));
+    }
     Some(Suspect {
         line: verdict.line,
         since: verdict.first,
-        words: words(verdict, line.bursts.watched),
-        threads: verdict.threads.iter().map(|t| t.thread).collect(),
+        words: words(verdict, &threads, line.bursts.watched),
+        threads,
         cost_ns: verdict.cost_ns,
         cost_share: verdict.cost_share,
         confirmed: verdict.confirmed,
@@ -58,7 +67,7 @@ pub(crate) fn suspect(line: &Line, verdict: &Verdict) -> Option<Suspect> {
     })
 }
 
-fn words(verdict: &Verdict, watched: ByteMask) -> Vec<Address> {
+fn words(verdict: &Verdict, threads: &[ThreadId], watched: ByteMask) -> Vec<Address> {
     // Heat by aligned word and thread; a write weighs no more than a read.
     let mut heat: Vec<(u32, ThreadId, u64)> = Vec::new();
     for word in &verdict.words {
@@ -72,10 +81,9 @@ fn words(verdict: &Verdict, watched: ByteMask) -> Vec<Address> {
         }
     }
     heat.sort_by_key(|h| std::cmp::Reverse(h.2));
-    let first_of_each = verdict
-        .threads
+    let first_of_each = threads
         .iter()
-        .filter_map(|t| heat.iter().find(|h| h.1 == t.thread));
+        .filter_map(|t| heat.iter().find(|h| h.1 == *t));
     let unwatched = |h: &&(u32, ThreadId, u64)| !watched.overlaps(ByteMask::range(h.0.into(), 8));
     let fresh = heat.iter().filter(unwatched);
     let mut chosen: Vec<u32> = Vec::new();

@@ -56,6 +56,11 @@ impl Threads {
         })
     }
 
+    /// When the thread was last seen; the beginning of time if never.
+    pub fn last_seen(&self, thread: ThreadId) -> Time {
+        self.0.get(&thread).map_or(Time(0), |t| t.last)
+    }
+
     /// All of them, by number.
     pub fn by_number(&self) -> Vec<ThreadTime> {
         let mut all: Vec<ThreadTime> = self.0.values().copied().collect();

@@ -10,6 +10,7 @@ use sunder_findings::{Cure, Findings, Limit};
 use sunder_live::{Live, LiveRemedy, Loaded};
 use sunder_observe::ObserveError;
 use sunder_observe::launch::Child;
+use sunder_observe::watch::Budget;
 use sunder_pipeline::Wanted;
 use sunder_protect::Protector;
 use sunder_repair::Repairer;
@@ -57,6 +58,10 @@ impl LiveRemedy for Both<'_> {
 
     fn can_follow(&self) -> bool {
         self.mover.can_follow() && self.isolator.can_follow()
+    }
+
+    fn budget(&self, share: f64) -> Budget {
+        self.mover.budget(share)
     }
 
     fn wanted(&self) -> Wanted {

@@ -103,14 +103,14 @@ impl Gauge {
                 self.stacks.insert(thread, sample.registers.general[4]);
                 window.registers(sample.cpu_ns, sample.registers.general);
             }
+            // Asking for the time interrupts the thread, so it is asked once for all values.
+            let mut values = Vec::new();
             let mut take = |at: u64, len: u64, place: ValuePlace| {
-                let before = pace.cpu_ns();
                 let bytes = remote::read(process, Address(at), len as usize);
                 let bytes = bytes.filter(|bytes| bytes.len() as u64 == len);
-                if let (Some(before), Some(bytes), Some(after)) = (before, bytes, pace.cpu_ns()) {
-                    window.bytes(place, u64::midpoint(before, after), bytes);
-                }
+                values.extend(bytes.map(|bytes| (place, bytes)));
             };
+            let before = pace.cpu_ns();
             if let Some(&stack) = self.stacks.get(&thread) {
                 let from = stack.saturating_sub(RED_ZONE) & !7;
                 take(from, RED_ZONE + FRAMES, ValuePlace::Stack(from));
@@ -121,6 +121,12 @@ impl Gauge {
                     bytes.len.clamp(8, OF_GROUP),
                     ValuePlace::Moved(bytes.original),
                 );
+            }
+            if let (Some(before), Some(after)) = (before, pace.cpu_ns()) {
+                let now = u64::midpoint(before, after);
+                for (place, bytes) in values {
+                    window.bytes(place, now, bytes);
+                }
             }
         }
     }

@@ -279,7 +279,7 @@ pub fn run_observed(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<A
         observer,
         registry,
         pid,
-        options.watch_budget / 100.0,
+        remedy.budget(options.watch_budget / 100.0),
     );
     live.show = what.show;
     signals.forward_to(pid);
@@ -348,6 +348,9 @@ fn watch_to_the_end(
 /// Segments kept ready for new processes: as many as a server forks at once. Each takes a
 /// descriptor until it is used.
 const SPARE_SEGMENTS: u32 = 64;
+/// The same where only the first process is recorded. Each program that it executes takes one, and
+/// wrappers (`env`, `nice`, a shell) execute the next program before the tool looks again.
+const SPARE_FOR_ONE: u32 = 16;
 
 /// Everything that is ready before the program is let go.
 struct Started {
@@ -383,11 +386,11 @@ fn start(
         heap: true,
         keep_environment: false,
     };
-    let spare = if follow_children {
-        descriptors(SPARE_SEGMENTS)
+    let spare = descriptors(if follow_children {
+        SPARE_SEGMENTS
     } else {
-        2
-    };
+        SPARE_FOR_ONE
+    });
     let registry = match Registry::create(options_wanted, follow_children, spare) {
         Ok(_) if hindrance.is_some() => None,
         Ok(registry) => Some(registry),

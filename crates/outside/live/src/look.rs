@@ -15,6 +15,7 @@ use sunder_findings::{Findings, Limit};
 use sunder_observe::machine::{self, Machine};
 use sunder_observe::monotonic_now;
 use sunder_observe::perf::{FrequencyPlan, PerfSampler};
+use sunder_observe::watch::Budget;
 use sunder_observe::{ObserveError, proc};
 use sunder_pipeline::{Follow, Observed, Session, judge_config, own_cpu_seconds, show_machine};
 use sunder_recording::Recorder;
@@ -153,14 +154,14 @@ impl Look {
         if let Ok(mappings) = proc::mappings(process) {
             session.set_mappings(process, mappings);
         }
-        let share = options.watch_budget / 100.0;
+        let budget = Budget::of(options.watch_budget / 100.0);
         Ok(Self {
             live: Live::new(
                 session,
                 Box::new(Perf::Sampling(Box::new(sampler))),
                 None,
                 process,
-                share,
+                budget,
             ),
             process,
             machine,

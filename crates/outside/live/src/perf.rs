@@ -209,6 +209,7 @@ mod tests {
     use super::*;
     use crate::watching::Live;
     use sunder_observe::launch::Launch;
+    use sunder_observe::watch::Budget;
     use sunder_pipeline::{Follow, judge_config};
 
     /// The kernel may open its first event only after the program has started.
@@ -229,7 +230,7 @@ mod tests {
         });
         let config = judge_config(64, None).expect("a size of lines");
         let session = Session::new(config, Follow::Only(pid));
-        let mut live = Live::new(session, Box::new(coming), None, pid, 0.0);
+        let mut live = Live::new(session, Box::new(coming), None, pid, Budget::of(0.0));
         let mut ended = |pause| {
             std::thread::sleep(pause);
             false

@@ -12,6 +12,7 @@ use sunder_access::ProcessId;
 use sunder_findings::{Findings, Limit};
 use sunder_observe::ObserveError;
 use sunder_observe::launch::Child;
+use sunder_observe::watch::Budget;
 use sunder_pipeline::Wanted;
 
 /// A library that is loaded into the program in addition to the runtime library.
@@ -40,6 +41,10 @@ pub trait LiveRemedy {
     /// Whether the command has an option to follow the processes that the program starts.
     fn can_follow(&self) -> bool {
         true
+    }
+    /// What watchpoints may cost, if their share of the program's CPU time is to be `share`.
+    fn budget(&self, share: f64) -> Budget {
+        Budget::of(share)
     }
     /// Which lines the caller wants findings for.
     fn wanted(&self) -> Wanted {

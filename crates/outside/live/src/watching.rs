@@ -39,6 +39,8 @@ const CALM_PAUSES: [(Duration, Duration); 4] = [
 /// Pause between two searches for suspects. A burst of a few milliseconds in each interval
 /// spreads over the phases of a program.
 const SUSPECT_EVERY: Duration = Duration::from_millis(25);
+/// So long after a line was first suspected, the pause between searches is half of that.
+const DOUBT: Duration = Duration::from_millis(100);
 
 /// Of this much time, reading the mappings takes one part at most: a program of 10,000 threads has
 /// 20,000 mappings, which takes some 25 ms each time.
@@ -107,7 +109,7 @@ impl Live {
         observer: Box<dyn LiveObserver>,
         registry: Option<Registry>,
         root: ProcessId,
-        watch_share: f64,
+        budget: Budget,
     ) -> Self {
         session.hold();
         Self {
@@ -116,10 +118,7 @@ impl Live {
             observer,
             registry,
             root,
-            budget: Budget {
-                share: watch_share,
-                ..Budget::default()
-            },
+            budget,
             watchers: HashMap::new(),
             quiet: Quiet::default(),
             asked: false,
@@ -133,7 +132,7 @@ impl Live {
             next_show: Duration::ZERO,
             stage: Latest::default(),
             best: None,
-            watch_refused: (watch_share <= 0.0).then(|| "they were switched off".into()),
+            watch_refused: (budget.share <= 0.0).then(|| "they were switched off".into()),
         }
     }
 
@@ -244,10 +243,11 @@ impl Live {
     }
 
     /// At a low frequency suspects are searched for more often, so that the frequency rises
-    /// soon.
+    /// soon; and when one has just been found, so that it is confirmed soon.
     fn suspects_after(&self) -> Duration {
         match self.observer.attention() {
             Attention::Calm(_) => SUSPECT_EVERY / 2,
+            Attention::Alerted(since) if since < DOUBT => SUSPECT_EVERY / 2,
             Attention::Steady | Attention::Alerted(_) => SUSPECT_EVERY,
         }
     }
@@ -384,16 +384,16 @@ impl Live {
     /// Watches the costliest suspect that is not settled yet, for one burst.
     fn watch(&mut self) {
         for process in self.session.living() {
-            if self.ask(process) {
-                continue;
-            }
+            let asked = self.ask(process);
             let suspects = self
                 .session
                 .process(process)
                 .judge
                 .suspects(monotonic_now());
             if suspects.is_empty() {
-                self.suspect_waits(false);
+                if !asked {
+                    self.suspect_waits(false);
+                }
                 continue;
             }
             self.first_suspect.get_or_insert(self.started.elapsed());
@@ -405,7 +405,7 @@ impl Live {
                 self.session
                     .watch_line(process, suspect.line, suspect.since);
             }
-            if self.watch_refused.is_some() {
+            if asked || self.watch_refused.is_some() {
                 continue;
             }
             let now = self.started.elapsed();

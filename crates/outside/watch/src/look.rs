@@ -14,6 +14,7 @@ use sunder_live::{Live, LiveObserver};
 use sunder_objects::Memory;
 use sunder_observe::machine::Machine;
 use sunder_observe::perf::Wait;
+use sunder_observe::watch::Budget;
 use sunder_observe::{Event, ObserveError, RawSample, monotonic_now, proc};
 use sunder_pipeline::{Follow, Observed, Observer, Session, judge_config, show_machine};
 
@@ -98,7 +99,13 @@ impl Look {
         let observer = Box::new(fed.clone());
         Ok(Self {
             process,
-            live: Live::new(session, observer, None, process, conditions.watch_share),
+            live: Live::new(
+                session,
+                observer,
+                None,
+                process,
+                Budget::of(conditions.watch_share),
+            ),
             fed,
             since: Instant::now(),
             code,

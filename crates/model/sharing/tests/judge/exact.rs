@@ -277,6 +277,23 @@ fn a_line_with_a_single_burst_is_watched_again_at_other_words() {
     assert_eq!(judge.verdicts()[0].sharing, Sharing::True);
 }
 
+/// Eight threads on two CPUs, each with a word of one line: of two that run, both must be watched.
+#[test]
+fn of_more_threads_than_words_those_that_ran_last_are_watched() {
+    let threads: Vec<_> = (0..8)
+        .map(|n| Model::new(n as u32 + 1, &[((word(n), 8, Update), 1.0)]))
+        .collect();
+    let mut judge = judged(&threads, SECOND);
+    for (thread, time) in [(7, SECOND), (3, SECOND + 1)] {
+        let uses = [(word(u64::from(thread) - 1), 8, Update)];
+        sample(&mut judge, time, thread, 1000, &uses);
+    }
+    let suspect = &judge.suspects(Time(SECOND + 2))[0];
+    assert_eq!(suspect.threads[..2], [ThreadId(3), ThreadId(7)]);
+    assert_eq!(suspect.threads.len(), 8);
+    assert_eq!(suspect.words[..2], [Address(word(2)), Address(word(6))]);
+}
+
 #[test]
 fn silent_bursts_speak_against_interleaving() {
     let mut judge = sampled();

@@ -34,6 +34,17 @@ impl Default for Budget {
     }
 }
 
+impl Budget {
+    /// This share of the target's CPU time, 0 to 1, with the usual time in advance.
+    #[must_use]
+    pub fn of(share: f64) -> Self {
+        Self {
+            share,
+            ..Self::default()
+        }
+    }
+}
+
 /// The time allowed and spent so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
