@@ -4,6 +4,7 @@
 
 use crate::calls::is_covered;
 use anyhow::{Context, Result, ensure};
+use memchr::memmem;
 use std::fs::File;
 use std::path::Path;
 use sunder_access::{Mapping, Mappings};
@@ -166,9 +167,8 @@ pub fn base(code: &Mapping, address: u64) -> Option<u64> {
 
 /// Addresses, as in the file, of the code that returns from signal handlers.
 pub fn restorers(code: &ModuleCode) -> impl Iterator<Item = u64> {
-    let places = code.bytes.windows(RESTORES.len()).enumerate();
-    let found = places.filter(|(_, bytes)| *bytes == RESTORES);
-    found.map(|(i, _)| code.address + i as u64)
+    let found = memmem::find_iter(&code.bytes, &RESTORES);
+    found.map(|i| code.address + i as u64)
 }
 
 fn module(path: &str, more: &[i64], others: Want) -> Result<Module> {

@@ -4,10 +4,11 @@
 //! [`World`](crate::World) for all threads of a process, always from the same thread of ours. Must
 //! leave no thread stopped.
 
+mod asked;
 mod pending;
 
 use super::waits::{WaitEnd, Waits, Words};
-use pending::has_fault;
+pub(crate) use asked::Asked;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,9 @@ const CALL: i32 = libc::SIGTRAP | 0x80;
 /// How long we wait for a thread to stop. A thread that waits for a child of `vfork` does not stop
 /// before that child has ended or executed a program.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// So long we ask again at once whether a thread has stopped. A sleep of ours takes longer than most
+/// kernel calls at which a thread stops, and the whole program waits meanwhile.
+const SOON: Duration = Duration::from_micros(500);
 
 /// Kernel calls that end with `EINTR` when their thread was stopped, and that may simply be made
 /// again.
@@ -77,51 +81,15 @@ pub(crate) fn request(what: u32, thread: i32, address: usize, data: usize) -> io
 }
 
 impl Stopped {
-    /// Stops a thread of `process`.
-    ///
-    /// # Errors
-    /// If the kernel does not allow it, for example because a debugger is attached.
-    pub fn stop(thread: i32, process: i32) -> io::Result<Stop> {
-        if LEFT.with_borrow(|left| left.contains(&thread)) {
-            // It was asked to stop before and has not stopped yet: see [`sweep`].
-            return Ok(Stop::NotNow);
-        }
-        let options = libc::PTRACE_O_TRACESYSGOOD as usize;
-        match request(libc::PTRACE_SEIZE, thread, 0, options) {
-            Ok(()) => traced(|all| all.push(thread)),
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(Stop::NotNow),
-            Err(error) => return Err(error),
-        }
-        // If this fails the thread is about to end, and its end is waited for below; or it is asked
-        // again by `sweep`.
-        let _ = request(libc::PTRACE_INTERRUPT, thread, 0, 0);
-        let Some(status) = stops(thread) else {
-            keep(thread);
-            return Ok(Stop::NotNow);
-        };
-        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
-            gone(thread);
-            return Ok(if thread == process {
-                Stop::Ended(status)
-            } else {
-                Stop::NotNow
-            });
-        }
-        if !is_by_us(status) || has_fault(thread) {
-            // A signal is about to be delivered, or the whole process is stopped.
-            detach(thread, signal_of(status));
-            return Ok(Stop::NotNow);
-        }
+    /// A thread that has just stopped; `None` if its registers can't be read, and then it goes on.
+    fn read(thread: i32) -> Option<Self> {
         // SAFETY: plain data, for which zeroes are valid.
         let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-        let stopped = |registers| Self { thread, registers };
-        if request(libc::PTRACE_GETREGS, thread, 0, &raw mut registers as usize).is_err() {
-            drop(stopped(registers));
-            return Ok(Stop::NotNow);
-        }
-        let mut stopped = stopped(registers);
+        let read = request(libc::PTRACE_GETREGS, thread, 0, &raw mut registers as usize);
+        let mut stopped = Self { thread, registers };
+        read.ok()?;
         stopped.keep_the_call();
-        Ok(Stop::Stopped(Box::new(stopped)))
+        Some(stopped)
     }
 
     /// Has the kernel make a call again that would now return `EINTR`, unless a signal is pending
@@ -272,42 +240,6 @@ impl Words for Waiting {
     }
 }
 
-/// Waits for a thread that was asked to stop, or for its end. Gives the wait status.
-///
-/// The kernel can stop a thread between a fault and the signal for it. If we moved the thread or
-/// changed its handlers there, the signal would name an instruction that the thread no longer
-/// stands at. So the signal is delivered first, and the thread is stopped at the beginning of its
-/// handler.
-fn stops(thread: i32) -> Option<i32> {
-    /// Most faults in a row that are let through.
-    const MOST: u32 = 8;
-    let mut status = wait(thread)?;
-    for _ in 0..MOST {
-        if !is_by_us(status) || !has_fault(thread) {
-            break;
-        }
-        // If one of these requests fails the thread has been killed, or stays stopped until `sweep`
-        // finds it so.
-        let _ = request(libc::PTRACE_CONT, thread, 0, 0);
-        status = wait(thread)?;
-        if !libc::WIFSTOPPED(status) || status >> 16 != 0 {
-            break;
-        }
-        let signal = libc::WSTOPSIG(status);
-        let _ = request(libc::PTRACE_INTERRUPT, thread, 0, 0);
-        let _ = request(libc::PTRACE_CONT, thread, 0, signal as usize);
-        status = wait(thread)?;
-    }
-    Some(status)
-}
-
-/// Whether a wait status says that a thread stopped because we asked it to.
-fn is_by_us(status: i32) -> bool {
-    libc::WIFSTOPPED(status)
-        && status >> 16 == libc::PTRACE_EVENT_STOP
-        && libc::WSTOPSIG(status) == libc::SIGTRAP
-}
-
 /// The signal that was about to be delivered when a thread stopped with this wait status; 0 if the
 /// stop has another reason, such as the beginning or end of a kernel call.
 pub(crate) const fn signal_of(status: i32) -> i32 {
@@ -320,22 +252,34 @@ pub(crate) const fn signal_of(status: i32) -> i32 {
 /// Waits for the thread to stop or end. Gives the wait status, or `None` if neither happens in
 /// time.
 pub fn wait(thread: i32) -> Option<i32> {
-    let end = Instant::now() + PATIENCE;
     let mut status = 0;
-    for round in 0u32.. {
+    let done = in_time(|| {
         // SAFETY: `status` is a valid place for the status.
         let done = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) };
-        if done == thread {
-            return Some(status);
+        let failed = done < 0 && error_number() != libc::EINTR;
+        (done == thread || failed).then_some(done)
+    });
+    (done == Some(thread)).then_some(status)
+}
+
+/// Asks again and again until there is an answer, which a thread that is asked to stop soon gives;
+/// `None` if there is none in time.
+fn in_time<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return Some(answer);
         }
-        if done < 0 && error_number() != libc::EINTR || Instant::now() > end {
+        let waited = begun.elapsed();
+        if waited > PATIENCE {
             return None;
         }
-        if round > 20 {
+        if waited < SOON {
+            std::thread::yield_now();
+        } else {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
-    None
 }
 
 thread_local! {
@@ -517,6 +461,15 @@ impl Drop for Collector {
 fn collect_end(thread: i32) {
     if look(thread, libc::WNOWAIT).is_some_and(is_end) && look(thread, 0).is_some() {
         gone(thread);
+    }
+}
+
+/// Lets a thread go on as soon as it has stopped. An end stays to be told by [`sweep`].
+fn detach_when_stopped(thread: i32) {
+    let seen = in_time(|| look(thread, libc::WNOWAIT));
+    match signal_held(thread) {
+        Ok(signal) if seen.is_some_and(|code| !is_end(code)) => detach(thread, signal),
+        _ => keep(thread),
     }
 }
 

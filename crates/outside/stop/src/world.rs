@@ -4,7 +4,7 @@
 //! Must not decide when a process is stopped.
 
 use crate::awake::stay_awake;
-use crate::thread::{Collector, Stop, Stopped, request, sweep};
+use crate::thread::{Asked, Collector, Stop, Stopped, request, sweep};
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
@@ -60,8 +60,16 @@ impl World {
             let known = |t: u32| world.threads.iter().any(|s| s.thread() == t as i32);
             let new: Vec<u32> = all.iter().map(|t| t.0).filter(|&t| !known(t)).collect();
             let mut any = false;
-            for thread in new {
-                match Stopped::stop(thread as i32, process.0 as i32) {
+            // A thread that waits for a CPU stops when its turn comes, so all are asked first.
+            let asked = new
+                .into_iter()
+                .map(|thread| (thread, Asked::ask(thread as i32)));
+            let asked: Vec<_> = asked.collect();
+            for (thread, asked) in asked {
+                let stop = |asked: Option<Asked>| {
+                    asked.map_or(Stop::NotNow, |asked| asked.stop(process.0 as i32))
+                };
+                match asked.map(stop) {
                     Ok(Stop::Stopped(stopped)) => {
                         world.threads.push(*stopped);
                         any = true;

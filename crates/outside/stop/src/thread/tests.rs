@@ -1,6 +1,7 @@
 //! Stops a child again and again: while it waits in the kernel, while it faults, and while it calls
 //! the kernel.
 
+use super::Asked;
 use super::{LEFT, Stop, Stopped, mortal};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -261,6 +262,58 @@ fn a_request_that_fails_leaves_no_thread_stopped() {
         wrong, None,
         "the thread stays with us after a failure of this request"
     );
+}
+
+/// A thread that was asked to stop goes on when nobody waits for it; and an end that comes first is told
+/// later all the same.
+#[test]
+fn a_thread_that_is_asked_and_not_waited_for_goes_on_and_its_end_is_told() {
+    let _alone = mortal::ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the child only computes and handles its faults.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        faulting();
+    }
+    assert!(child > 0, "fork failed");
+    let mut wrong = None;
+    let mut refused = None;
+    let begun = Instant::now();
+    for _ in 0..200 {
+        match Asked::ask(child) {
+            Ok(Some(asked)) => drop(asked),
+            Ok(None) => wrong = Some("something is left of the last time"),
+            Err(error) => refused = Some(error),
+        }
+        // It may have been too early to let it go.
+        while is_traced(child) && wrong.is_none() {
+            super::sweep(child);
+            if begun.elapsed() > Duration::from_secs(60) {
+                wrong = Some("it stays with us");
+            }
+        }
+        if wrong.is_some() || refused.is_some() {
+            break;
+        }
+    }
+    let asked = Asked::ask(child);
+    // SAFETY: signals a child of ours.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    drop(asked);
+    let begun = Instant::now();
+    let mut end = None;
+    while end.is_none() && begun.elapsed() < Duration::from_secs(10) {
+        end = super::sweep(child);
+    }
+    if let Some(error) = refused {
+        println!("SKIP: a child can't be stopped: {error}");
+        return;
+    }
+    assert_eq!(wrong, None);
+    assert_eq!(
+        end.map(|status| libc::WTERMSIG(status)),
+        Some(libc::SIGKILL)
+    );
+    assert!(LEFT.with_borrow(|left| left.is_empty()));
 }
 
 /// Whether the process has a tracer.
