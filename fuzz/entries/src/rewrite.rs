@@ -302,6 +302,7 @@ impl<'a> Moved<'a> {
             callees: &callees,
             registers,
             downwards: false,
+            whole: self.seen.len() % 4 == 3,
             moved: &self.moved,
             seen: &self.seen,
             alone: &[],
@@ -362,6 +363,10 @@ impl<'a> Moved<'a> {
             conditions.iter().all(|condition| match *condition {
                 Condition::Register(r, low, high) => {
                     (low..=high).contains(&machine.general[usize::from(r.0)])
+                }
+                Condition::Steps(r, low, high, step) => {
+                    let value = machine.general[usize::from(r.0)];
+                    (low..=high).contains(&value) && (value - low).is_multiple_of(step)
                 }
                 Condition::Stack(offset, value) => {
                     let at = machine.general[4].wrapping_add_signed(offset);

@@ -13,7 +13,7 @@ pub use sunder_x86::copies::CONDITIONS;
 /// The first eight bytes of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDMOVE");
 /// The version of the layout.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 9;
 /// The value that comes with the signal by which the tool asks a thread to look at
 /// [`Area::wanted`].
 pub const TOOL_SIGNAL: u64 = 0x5355_4e44_4245_4c4c;
@@ -231,6 +231,8 @@ pub struct Request {
     pub area: AtomicU32,
     /// Whether string instructions of the thread go downwards.
     pub downwards: AtomicU32,
+    /// Whether threads have left the copies that are known, and come back to them, very often.
+    pub again: AtomicU32,
     /// Address of the original instruction.
     pub ip: AtomicU64,
     /// The address that the instruction could not access.
@@ -308,7 +310,8 @@ impl Request {
     }
 }
 
-/// A condition of an entry: the value named by `what` is at least `low` and at most `high`.
+/// A condition of an entry: the value named by `what` is at least `low` and at most `high`, and a whole
+/// number of steps above `low`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Condition {
@@ -318,6 +321,8 @@ pub struct Condition {
     pub low: AtomicU64,
     /// The greatest allowed value.
     pub high: AtomicU64,
+    /// The distance from one allowed value to the next; 1 or 0 if all between `low` and `high` are.
+    pub step: AtomicU64,
 }
 
 /// An entry into a copy of code.
@@ -430,6 +435,7 @@ mod tests {
             thread: AtomicU32::new(0),
             area: AtomicU32::new(0),
             downwards: AtomicU32::new(0),
+            again: AtomicU32::new(0),
             ip: AtomicU64::new(0),
             address: AtomicU64::new(0),
             general: [const { AtomicU64::new(0) }; 16],

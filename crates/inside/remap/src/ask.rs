@@ -20,15 +20,23 @@ pub enum Answer {
     None,
 }
 
-/// Asks about the instruction at `ip`, which faulted at `address`. `downwards` says where the
-/// thread's string instructions go.
+/// What the tool should know of the thread besides its registers.
+#[derive(Clone, Copy)]
+pub struct Manner {
+    /// Whether its string instructions go downwards.
+    pub downwards: bool,
+    /// As [`Request::again`].
+    pub again: bool,
+}
+
+/// Asks about the instruction at `ip`, which faulted at `address`.
 pub fn ask(
     control: &Control,
     area: u32,
     ip: u64,
     address: u64,
     general: &General,
-    downwards: bool,
+    manner: Manner,
 ) -> Answer {
     let start = system::now();
     let Some(request) = take(control, start) else {
@@ -38,7 +46,10 @@ pub fn ask(
     request.area.store(area, Relaxed);
     request.ip.store(ip, Relaxed);
     request.address.store(address, Relaxed);
-    request.downwards.store(u32::from(downwards), Relaxed);
+    request
+        .downwards
+        .store(u32::from(manner.downwards), Relaxed);
+    request.again.store(u32::from(manner.again), Relaxed);
     for (to, &value) in request.general.iter().zip(general) {
         to.store(value, Relaxed);
     }

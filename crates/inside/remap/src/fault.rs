@@ -3,14 +3,14 @@
 //!
 //! Contexts: signal.
 
-use crate::ask::{Answer, ask};
+use crate::ask::{Answer, Manner, ask};
 use crate::lookup::{self, Original, show_original};
 use crate::registers::{general, goes_downwards, set_ip, stack_pointer};
 use crate::shared::{self, control};
 use crate::{area, cancel, contexts, interrupted, parked, peek, program};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use sunder_guest::system;
 use sunder_wire::remap::{
     ACTIVE, APPLY, APPLY_AGAIN, APPLYING, AREA_BYTES, Area, BY_FAULTS, BY_INSTRUCTION, BY_SIGNALS,
@@ -22,6 +22,11 @@ const WINDOW: u64 = 50_000_000;
 /// With more faults in one window, an area is moved back: a fault takes about 3 us, so these take
 /// about a tenth of a CPU, more than moving the bytes can save.
 const MOST_FAULTS: u64 = 1500;
+/// After each so many in one window, a fifth of those, the tool is asked though a copy is known: copies
+/// may leave out ways that were thought to be taken seldom.
+const MANY_FAULTS: u64 = 300;
+/// It is asked so often in the life of the process, at most.
+const MOST_AGAIN: u32 = 64;
 
 /// `si_code` of signals that a process has queued.
 const QUEUED: c_int = -1;
@@ -172,7 +177,8 @@ fn redirect_in(
         return copied;
     }
     area.faults.fetch_add(1, Relaxed);
-    if too_many(area) {
+    let recent = recent_faults(area);
+    if recent > MOST_FAULTS {
         area::roll_back(area, BY_FAULTS);
         return true;
     }
@@ -189,14 +195,22 @@ fn redirect_in(
     }
     // Copies that are known are for string instructions that go upwards, as all of a compiler do.
     let downwards = goes_downwards(state);
-    if !downwards && let Some(target) = lookup::find(control, number, here, &general, copied) {
+    let known = match downwards {
+        true => None,
+        false => lookup::find(control, number, here, &general, copied),
+    };
+    let again = !copied && known.is_some() && recent.is_multiple_of(MANY_FAULTS) && may_ask_again();
+    if let Some(target) = known.filter(|_| !again) {
         set_ip(state, target);
         return true;
     }
     area.asked.fetch_add(1, Relaxed);
-    match ask(control, number, here, address, &general, downwards) {
+    let manner = Manner { downwards, again };
+    match ask(control, number, here, address, &general, manner) {
         // The area may have been moved back meanwhile; the copy then faults and gets here again.
         Answer::Go(target) => set_ip(state, target),
+        // There is no other copy. The thread faults again and takes the known one, if that is still there.
+        Answer::No if again => {}
         Answer::No => {
             area.culprit.store(here, Relaxed);
             area::roll_back(area, BY_INSTRUCTION);
@@ -221,15 +235,21 @@ fn faulted_before(here: u64, address: u64, stack: u64) -> bool {
         .is_some_and(|entry| entry.swap(this, Relaxed) == this)
 }
 
-fn too_many(area: &Area) -> bool {
+/// How many faults there were in this window, with the present one.
+fn recent_faults(area: &Area) -> u64 {
     let now = system::now();
     let start = area.window.load(Relaxed);
     if now.wrapping_sub(start) > WINDOW {
         area.window.store(now, Relaxed);
         area.window_faults.store(1, Relaxed);
-        return false;
+        return 1;
     }
-    area.window_faults.fetch_add(1, Relaxed) >= MOST_FAULTS
+    area.window_faults.fetch_add(1, Relaxed).saturating_add(1)
+}
+
+fn may_ask_again() -> bool {
+    static TIMES: AtomicU32 = AtomicU32::new(0);
+    TIMES.load(Relaxed) < MOST_AGAIN && TIMES.fetch_add(1, Relaxed) < MOST_AGAIN
 }
 
 #[cfg(test)]

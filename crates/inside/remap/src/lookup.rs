@@ -114,6 +114,8 @@ fn holds(conditions: &[Condition; CONDITIONS], count: u32, general: &General) ->
                 None => return false,
             }
         };
-        (condition.low.load(Relaxed)..=condition.high.load(Relaxed)).contains(&value)
+        let (low, step) = (condition.low.load(Relaxed), condition.step.load(Relaxed));
+        let is_within = (low..=condition.high.load(Relaxed)).contains(&value);
+        is_within && value.wrapping_sub(low).is_multiple_of(step.max(1))
     })
 }

@@ -16,6 +16,9 @@ const MOST_ALTERNATIVES: usize = 4;
 /// The most ranges of one alternative.
 const MOST_RANGES: usize = 32;
 
+/// More values than this say only how wide the register is.
+const LONGEST_WAY: u64 = 1 << 31;
+
 /// A register's value is at least `low` and at most `high`. The guard omits a comparison that
 /// the facts make unnecessary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,6 +180,20 @@ impl Alternative {
             .collect()
     }
 
+    /// Whether the operand is beyond the bounds for most of its way: `state` tells where it ends, and
+    /// `walks` whether the loop itself computes another value of a register in each round.
+    pub(crate) fn is_left(&self, state: &State, walks: impl Fn(Register) -> bool) -> bool {
+        let (Some(bound), true) = (self.bounds.last(), self.ranges.is_empty()) else {
+            return false;
+        };
+        let way = state[bound.register.index()].filter(|way| way.high - way.low < LONGEST_WAY);
+        way.is_some_and(|way| {
+            let inside = way.within(bound.low, bound.high);
+            let inside = inside.map_or(0, |inside| inside.high - inside.low);
+            2 * inside < way.high - way.low && walks(bound.register)
+        })
+    }
+
     /// Whether a register is not compared with both bounds.
     fn leaves_out(&self, register: Register) -> bool {
         let mut bounds = self.bounds.iter().filter(|b| b.register == register);
@@ -281,7 +298,7 @@ fn ranges(
     let rest = operand
         .address(seen.base, seen.index)
         .wrapping_sub(value.wrapping_mul(scale));
-    // A negative displacement leaves less than nothing.
+    // A negative displacement leaves less than nothing. An index is not negative.
     let without_rest = |address: u64| match scale {
         1 => Some(address.wrapping_sub(rest)),
         _ => address.checked_sub(rest),
@@ -289,7 +306,7 @@ fn ranges(
     let range = |other: &Rule| {
         let start = other.bytes.start.0;
         let last = start.checked_add(other.bytes.len.checked_sub(operand.width)?)?;
-        let low = without_rest(start)?.div_ceil(scale);
+        let low = without_rest(start).unwrap_or(0).div_ceil(scale);
         let high = without_rest(last)? / scale;
         (low <= high).then_some((low, high))
     };

@@ -7,16 +7,20 @@ use crate::calls::targets;
 use crate::effects::UNKNOWN;
 use crate::facts::{Checks, Facts, at_fault};
 use crate::flow::{Graph, OUTER, can_be_copied};
-use crate::live::live_flags;
+use crate::live::{live_flags, live_registers};
 use crate::nodes::Nodes;
 use crate::operand::Operand;
-use crate::plan::{Planned, Planner, Version, seen_now};
+use crate::plan::{Planned, Planner, seen_now};
 use crate::pointers::{Context, Targets};
+use crate::reach::is_far;
 use crate::request::{Code, Frame, Refusal, Relocation, Request, Seen};
+use crate::scaled::products;
 use crate::slots::Slots;
 use crate::strings::{StringOperation, parts};
+use crate::version::Version;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
+use alloc::vec::Vec;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use sunder_x86::Manual;
 
@@ -41,6 +45,9 @@ pub(crate) struct Chosen {
     pub seen: Seen,
     /// Instructions before which no comparison may be placed.
     pub live_flags: BTreeSet<usize>,
+    /// The general registers that may be read after each instruction, if some operands are out of reach
+    /// of the copy; else empty, which says nothing.
+    pub live: Vec<u16>,
 }
 
 /// Chooses the code to copy; with `only_alone` just the instruction that faulted.
@@ -70,7 +77,10 @@ pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, 
                 continue;
             }
             let found = Graph::within(request, depth, &context);
-            let Some((graph, at)) = found else { continue };
+            let Some((mut graph, at)) = found else {
+                continue;
+            };
+            products(&mut graph);
             let live_flags = live_flags(&graph);
             let planner = Planner {
                 request,
@@ -82,13 +92,22 @@ pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, 
             };
             if let Some((body, planned)) = planner.best() {
                 let live_flags = planner.live_flags;
-                return Ok(planned.chosen(graph, body, at, seen, live_flags, true));
+                let is_far = |&n: &usize| is_far(&graph.nodes[n].instruction, request.near.0);
+                let live = match body.iter().any(is_far) {
+                    true => live_registers(&graph),
+                    false => Vec::new(),
+                };
+                let chosen = planned.chosen(graph, body, at, seen, true);
+                return Ok(Chosen {
+                    live_flags,
+                    live,
+                    ..chosen
+                });
             }
         }
     }
     let (body, planned) = alone(request, &own, at)?;
-    let live_flags = BTreeSet::new();
-    Ok(planned.chosen(own, body, at, seen, live_flags, false))
+    Ok(planned.chosen(own, body, at, seen, false))
 }
 
 /// The instruction of a frame without the rest of its function, which takes long to decode.
@@ -106,15 +125,7 @@ fn one<'a>(frame: &Frame<'a>) -> Option<Frame<'a>> {
 }
 
 impl Planned {
-    fn chosen(
-        self,
-        graph: Graph,
-        body: Nodes,
-        at: usize,
-        seen: Seen,
-        live_flags: BTreeSet<usize>,
-        is_loop: bool,
-    ) -> Chosen {
+    fn chosen(self, graph: Graph, body: Nodes, at: usize, seen: Seen, is_loop: bool) -> Chosen {
         Chosen {
             graph,
             body,
@@ -126,7 +137,8 @@ impl Planned {
             returns: self.returns,
             slots: self.slots,
             seen,
-            live_flags,
+            live_flags: BTreeSet::new(),
+            live: Vec::new(),
         }
     }
 }

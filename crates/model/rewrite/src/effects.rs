@@ -70,6 +70,11 @@ impl Effects {
         }
     }
 
+    /// The new value of the register that it computes is this one.
+    pub(crate) const fn computes(&mut self, value: Value) {
+        self.known = [Some(value), None];
+    }
+
     /// Whether it may change this register.
     pub(crate) fn writes(&self, register: Register) -> bool {
         self.written & register.bit() != 0
@@ -135,6 +140,7 @@ fn registers(value: &Value) -> u32 {
         | Rule::HighTimes(a, b)
         | Rule::Either(a, b) => bit(a) | bit(b),
         Rule::Copy(a)
+        | Rule::Below(a)
         | Rule::Not(a)
         | Rule::Left(a, _)
         | Rule::Right(a, _)
@@ -180,12 +186,19 @@ fn unbounded(value: &Value, state: &State) -> Option<Values> {
         Rule::Copy(a) => get(a),
         // A constant is not truncated: minus one remains a step back.
         Rule::Add(a, Source::Constant(by)) => get(a)?.plus(Values::one(by)),
+        Rule::Add(a, b) if a == b => get(a)?.times(2),
         Rule::Add(a, b) => get(a)?.plus(get(b)?),
         Rule::Address {
             base,
             index,
             displacement,
         } => {
+            if let (Some(base), Some((index, scale))) = (base, index)
+                && base == index
+            {
+                let all = get(Source::Register(base))?.times(u64::from(scale) + 1)?;
+                return all.plus(Values::one(displacement));
+            }
             let zero = Source::Constant(0);
             let base = base.map_or(zero, Source::Register);
             let (index, scale) = index.unwrap_or((0, 0));
@@ -211,6 +224,7 @@ fn unbounded(value: &Value, state: &State) -> Option<Values> {
                 _ => None,
             }
         }
+        Rule::Below(a) => Some(Values::between(0, get(a)?.high.checked_sub(1)?)),
         Rule::HighTimes(a, b) => {
             exactly(a, b, |a, b| ((u128::from(a) * u128::from(b)) >> 64) as u64)
         }

@@ -7,6 +7,7 @@ mod checks;
 mod emitter;
 mod entries;
 mod guards;
+mod runs;
 mod strings;
 mod through;
 
@@ -16,8 +17,8 @@ use crate::flow::can_be_copied;
 use crate::kernel::is_kernel_call;
 use crate::layout::order;
 use crate::nodes::Nodes;
-use crate::plan::CopyKind;
 use crate::request::{Block, Condition, Entry, Refusal, Request, Resume, Shift};
+use crate::version::CopyKind;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -66,7 +67,7 @@ pub(crate) fn emit(
     for (n, guards) in operands.chain(strings) {
         let offset = offset_of(Target::Node(CopyKind::Fast, n)).ok_or(Refusal::Encode(ip))?;
         let original = CodeAddress(chosen.graph.nodes[n].instruction.ip());
-        let Some(facts) = demanded(request, chosen, n) else {
+        let Some(facts) = demanded(chosen, n) else {
             continue;
         };
         for bounds in guards {
@@ -223,7 +224,7 @@ impl Emitter<'_> {
                         }
                     }
                 };
-                self.put_within_reach(displaced, ip);
+                self.put_within_reach(n, displaced);
                 self.follow(way, n, next);
             }
             FlowControl::UnconditionalBranch => {

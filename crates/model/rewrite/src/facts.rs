@@ -35,6 +35,8 @@ const MOST_CHANGES: u32 = 24;
 struct Search<'a> {
     graph: &'a Graph,
     body: &'a Nodes,
+    /// Where threads are at first.
+    starts: BTreeSet<usize>,
     /// By instruction, as they are so far. A state is large, and changes often.
     facts: Vec<Option<Box<State>>>,
     changes: Vec<u32>,
@@ -62,9 +64,11 @@ pub(crate) fn facts(
     let mut search = Search {
         graph,
         body,
+        starts: starts.iter().map(|(start, _)| *start).collect(),
         facts: vec![None; graph.nodes.len()],
         changes: vec![0; graph.nodes.len()],
-        bounds: BTreeSet::new(),
+        // Counters begin with zero.
+        bounds: BTreeSet::from([0]),
     };
     // In the order of control: what comes before an instruction settles first.
     let ranks = ranks(graph, body, starts);
@@ -143,13 +147,17 @@ impl Search<'_> {
         }
         let changes = &mut self.changes[n];
         *changes += 1;
-        if *changes > PATIENCE {
-            let give_up = *changes > MOST_CHANGES;
-            for (now, old) in met.iter_mut().zip(old.iter()) {
+        let give_up = *changes > MOST_CHANGES;
+        // Every loop has such a place. Other instructions follow what comes from there.
+        let meets = self.graph.nodes[n].before.len() != 1 || self.starts.contains(&n);
+        if give_up || meets && *changes > PATIENCE {
+            for ((now, old), more) in met.iter_mut().zip(old.iter()).zip(state) {
                 if let (Some(was), Some(is)) = (*old, *now)
                     && was != is
                 {
-                    let bounds = self.bounds.iter().copied();
+                    // A single value is where a counter begins anew: no value of a series.
+                    let begins = more.and_then(Values::only);
+                    let bounds = self.bounds.iter().copied().chain(begins);
                     *now = if give_up {
                         None
                     } else {
@@ -179,9 +187,13 @@ impl Search<'_> {
             return;
         };
         let Some(b) = b else { return };
-        if let Some(bound) = b.only() {
-            self.bounds
-                .extend([bound.saturating_sub(1), bound, bound.saturating_add(1)]);
+        for (one, other) in [(a, b), (b, a)] {
+            let Some(bound) = one.only() else { continue };
+            // A loop that ends where its counter equals the bound goes on one step before it.
+            for step in [0, 1, other.step()] {
+                self.bounds
+                    .extend([bound.saturating_sub(step), bound.saturating_add(step)]);
+            }
         }
         if let Some((a, b)) = compared.known(condition, holds, a, b) {
             compared.set(state, a, b);

@@ -451,6 +451,12 @@ impl Graph {
         }
     }
 
+    /// The nodes of `body` that are on cycles through `at` within it; empty if there are none.
+    pub(crate) fn cycle_within(&self, at: usize, body: &Nodes) -> Nodes {
+        let within: Vec<bool> = (0..self.nodes.len()).map(|n| body.contains(&n)).collect();
+        self.cycle(at, &within)
+    }
+
     /// The nodes within `within` that are on cycles through `at`; empty if there are none.
     fn cycle(&self, at: usize, within: &[bool]) -> Nodes {
         let forward = self.reach(at, within, |n| &n.next);

@@ -23,6 +23,8 @@
 //!   copied into its caller's loop. Their returns compare the return address, unless no store in
 //!   between can have changed it ([`returns`]). Where a call goes through a pointer, the copy
 //!   compares the pointer with the functions that it was seen to lead to ([`calls`]).
+//! - Ways through such functions that cost facts are left out where that leaves fewer guards
+//!   ([`restores`]).
 //! - Variables of a frame whose address no other code has are followed like registers
 //!   ([`slots`]).
 //! - String instructions are executed with the distance added to their address registers
@@ -53,7 +55,9 @@ mod pointers;
 mod reach;
 mod registers;
 mod request;
+mod restores;
 mod returns;
+mod scaled;
 pub mod sites;
 mod slots;
 mod speculate;
@@ -61,6 +65,7 @@ mod strings;
 mod table;
 mod values;
 mod varies;
+mod version;
 
 use choose::Chosen;
 use sunder_access::CodeAddress;

@@ -79,6 +79,11 @@ impl Operand {
             register.map_or(Some(Values::one(0)), |r| state[r.index()])
         };
         let (base, index) = (get(self.base)?, get(self.index)?);
+        if self.base == self.index {
+            return base
+                .times(self.scale + 1)?
+                .plus(Values::one(self.displacement));
+        }
         base.plus(index.times(self.scale)?)?
             .plus(Values::one(self.displacement))
     }

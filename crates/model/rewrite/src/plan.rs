@@ -9,6 +9,7 @@ use crate::nodes::Nodes;
 use crate::operand::Operand;
 use crate::registers::{FOLLOWED, Register};
 use crate::request::{Code, Request, Seen};
+use crate::restores::{of_use, without_restoring_ways};
 use crate::returns::{UncheckedReturns, unchecked_returns};
 use crate::slots::Slots;
 use crate::speculate::{checks, foresee};
@@ -16,6 +17,7 @@ use crate::strings::{self, StringOperation, StringPlan, may_go_downwards};
 use crate::table::parts;
 use crate::values::Values;
 use crate::varies::varies_in_loop;
+use crate::version::{CopyKind, Version};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use sunder_x86::Manual;
@@ -23,32 +25,6 @@ use sunder_x86::copies::CONDITIONS;
 
 /// A loop of more instructions is not copied if there are loops in it that can be.
 const MOST_COPIED: usize = 1200;
-
-/// One copy of the loop. There are two copies if some checks may fail.
-#[derive(Debug, Default)]
-pub(crate) struct Version {
-    pub plans: BTreeMap<usize, Plan>,
-    pub strings: BTreeMap<usize, StringPlan>,
-    pub facts: Facts,
-    /// The facts that a thread must satisfy to enter at an instruction.
-    pub needed: BTreeMap<usize, u32>,
-    /// The sums before jumps through tables: the register of the distance, and the targets by
-    /// distance.
-    pub switches: BTreeMap<usize, (Register, Vec<(i64, usize)>)>,
-    /// Returns whose address nothing in the copy can change.
-    pub unchecked_returns: BTreeSet<usize>,
-    /// Guarded operands that are seldom on the page: their unchanged instruction comes first.
-    pub rare: BTreeSet<usize>,
-}
-
-/// One of a loop's two copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum CopyKind {
-    /// The copy for threads for which all checks held.
-    Fast,
-    /// The copy for threads for which a check failed.
-    Slow,
-}
 
 /// The bits of the machine's registers, without slots.
 const MACHINE: u32 = 0xffff;
@@ -139,14 +115,33 @@ impl Planner<'_> {
         loops
             .into_iter()
             .filter(|body| !small || body.len() <= MOST_COPIED)
-            .map(|body| {
-                let planned = self.plan(&body);
-                (body, planned)
-            })
-            .find(|(_, planned)| {
-                planned.fast.plans.contains_key(&self.at)
-                    || planned.fast.strings.contains_key(&self.at)
-            })
+            .map(|body| self.plan_in(body))
+            .find(|(_, planned)| planned.fast.has_plan(self.at))
+    }
+
+    /// The plan for a loop, or for what is left of it without ways that cost it facts, if that needs
+    /// fewer guards.
+    fn plan_in(&self, body: Nodes) -> (Nodes, Planned) {
+        let planned = self.plan(&body);
+        let guarded = planned.fast.guarded();
+        if guarded.is_empty() || self.request.whole {
+            return (body, planned);
+        }
+        let mut manual = Manual::new();
+        let registers = guarded.iter().filter_map(|&n| {
+            let operand = Operand::of(&self.graph.nodes[n].instruction, &mut manual)?;
+            Some((n, operand.registers()))
+        });
+        let wanted = of_use(self.graph, &body, registers.collect(), &planned.checks);
+        let Some(rest) = without_restoring_ways(self.graph, &body, self.at, &wanted) else {
+            return (body, planned);
+        };
+        let other = self.plan(&rest);
+        if other.fast.has_plan(self.at) && other.fast.guarded().len() < guarded.len() {
+            (rest, other)
+        } else {
+            (body, planned)
+        }
     }
 
     fn plan(&self, body: &Nodes) -> Planned {
@@ -421,10 +416,20 @@ impl Planner<'_> {
             demanded = needed(self.graph, body, &used, checks, Some(&facts));
         }
         let late = self.late(body);
-        let is_late = |n: &usize| late.contains(&self.graph.nodes[*n].instruction.ip());
+        let is_late = |n: usize| late.contains(&self.graph.nodes[n].instruction.ip());
+        let leaves = |n: usize, plan: &Plan| {
+            let (Plan::Guarded(all), Some(state)) = (plan, facts.get(&n)) else {
+                return false;
+            };
+            let walks = |register| varies_in_loop(self.graph, body, n, register);
+            matches!(&all[..], [only] if only.is_left(state, walks))
+        };
+        let rare = plans
+            .iter()
+            .filter(|(n, plan)| is_late(**n) || leaves(**n, plan));
         Version {
             needed: demanded,
-            rare: plans.keys().copied().filter(is_late).collect(),
+            rare: rare.map(|(&n, _)| n).collect(),
             unchecked_returns: found.returns,
             plans,
             strings,

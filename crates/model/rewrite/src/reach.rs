@@ -6,6 +6,7 @@
 use crate::registers::Register;
 use iced_x86::{Code, FlowControl, IcedError, Instruction, MemoryOperand, Mnemonic, OpKind};
 use sunder_x86::Does;
+use sunder_x86::register::KEPT_BY_CALLS;
 
 /// Near branches and displacements reach 2 GiB. The margin that is left here is much larger
 /// than a copy.
@@ -21,8 +22,10 @@ pub(crate) const RED_ZONE: u8 = 128;
 
 /// A register that can hold the operand's address while the instruction is executed: one that it does
 /// not use. `None` if the instruction uses the stack or the kernel, goes elsewhere, or has no such
-/// operand. The register's value is pushed meanwhile.
-pub(crate) fn carrier(i: &Instruction, does: &Does) -> Option<Register> {
+/// operand. Its value is pushed meanwhile, if it is among those that are `live` after the instruction.
+/// One that is not is taken if possible: of those that functions need not keep, so that whoever looks
+/// at the thread there finds the callers' registers.
+pub(crate) fn carrier(i: &Instruction, does: &Does, live: u16) -> Option<Carrier> {
     const STACK: u16 = 1 << 4;
     // These can be used with every encoding. Others need a prefix with which `ah` and its kin have
     // no encoding.
@@ -34,8 +37,24 @@ pub(crate) fn carrier(i: &Instruction, does: &Does) -> Option<Register> {
         && !i.is_stack_instruction()
         && !does.elsewhere
         && used & STACK == 0;
-    let mut free = CARRIERS.into_iter().filter(|n| used >> n & 1 == 0);
-    free.next().filter(|_| is_plain).map(Register)
+    let free = || CARRIERS.into_iter().filter(|n| used >> n & 1 == 0);
+    let is_dead = |n: &u8| (live | KEPT_BY_CALLS) >> n & 1 == 0;
+    let (register, is_live) = match free().find(is_dead) {
+        Some(dead) => (dead, false),
+        None => (free().next()?, true),
+    };
+    is_plain.then_some(Carrier {
+        register: Register(register),
+        is_live,
+    })
+}
+
+/// A register that holds the address of an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carrier {
+    pub register: Register,
+    /// Whether its value is needed later.
+    pub is_live: bool,
 }
 
 /// The instruction with its operand at the address in `register`.
@@ -61,7 +80,7 @@ fn destination(i: &Instruction) -> Option<Register> {
 
 /// Whether [`by_register`] or [`carried`] can replace the operand.
 pub(crate) fn has_register(i: &Instruction, does: impl FnOnce() -> Does) -> bool {
-    destination(i).is_some() || carrier(i, &does()).is_some()
+    destination(i).is_some() || carrier(i, &does(), u16::MAX).is_some()
 }
 
 /// Instructions that do the same from any address; `None` if there are none. A thread may be

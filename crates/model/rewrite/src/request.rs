@@ -162,6 +162,9 @@ pub struct Request<'a> {
     pub registers: Registers,
     /// Whether string instructions of the thread go downwards: its direction flag is set.
     pub downwards: bool,
+    /// Whether the copy must have all ways through the functions that a loop calls: threads have left
+    /// copies without some of them very often.
+    pub whole: bool,
     /// The page and the new places of its bytes.
     pub moved: &'a MovedPage,
     /// Earlier faults of the same thread, for which loops were copied.
@@ -182,6 +185,8 @@ pub struct Request<'a> {
 pub enum Condition {
     /// The register's unsigned value is at least the first and at most the second number.
     Register(Register, u64, u64),
+    /// The same, and a whole number of steps of the third number above the first.
+    Steps(Register, u64, u64, u64),
     /// The 8 bytes at this distance from rsp have this value.
     Stack(i64, u64),
 }

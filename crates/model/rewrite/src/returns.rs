@@ -92,7 +92,7 @@ fn registers_that_keep(
 
 /// Whether the instance `inner` only runs between the call and the return of the instance
 /// `outer`.
-fn is_within(graph: &Graph, mut inner: u8, outer: u8) -> bool {
+pub(crate) fn is_within(graph: &Graph, mut inner: u8, outer: u8) -> bool {
     while inner != outer {
         match graph.called(inner) {
             Some(call) => inner = call.from,

@@ -19,9 +19,11 @@ pub use numbers::Number;
 pub use patch::{Patch, Plan, Reason, Refused, Want};
 pub use sunder_x86::jump::LENGTH as JUMP;
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use code::Bytes;
-use iced_x86::Code;
+use core::cell::OnceCell;
+use iced_x86::{Code, Instruction};
 use patch::{ENTRY, Surroundings};
 
 /// The encoding of an entry.
@@ -43,6 +45,8 @@ pub struct Entering<'a> {
     targets: Vec<u64>,
     unexplained: Option<u64>,
     catches: bool,
+    /// The number of the call at each entry, once a plan was made.
+    numbers: OnceCell<BTreeMap<u64, Number>>,
 }
 
 impl<'a> Entering<'a> {
@@ -89,12 +93,14 @@ impl<'a> Entering<'a> {
             targets,
             unexplained,
             catches: true,
+            numbers: OnceCell::new(),
         }
     }
 
     /// Declares that the code catches no exceptions.
-    pub const fn without_exception_handlers(&mut self) {
+    pub fn without_exception_handlers(&mut self) {
         self.catches = false;
+        self.numbers.take();
     }
 
     /// The address of bytes like those of an entry that are in no function, or in one that
@@ -115,27 +121,42 @@ impl<'a> Entering<'a> {
         self.targets.extend(to);
         self.targets.sort_unstable();
         self.targets.dedup();
+        self.numbers.take();
     }
 
     /// Makes a plan. `wants` tells how the hook handles the entry at an address with this
     /// number.
     #[must_use]
     pub fn plan(&self, wants: impl Fn(u64, Number) -> Want) -> Plan {
+        let numbers = self.numbers.get_or_init(|| {
+            let mut numbers = BTreeMap::new();
+            self.each(|instructions| {
+                numbers.extend(numbers::all(instructions, &self.targets, self.catches));
+            });
+            numbers
+        });
         let mut plan = Plan::default();
+        self.each(|instructions| {
+            let around = Surroundings {
+                code: self.code,
+                instructions,
+                targets: &self.targets,
+                numbers,
+            };
+            around.add_to(&mut plan, &wants);
+        });
+        apart(&mut plan);
+        plan
+    }
+
+    /// Calls `see` with the instructions of each function.
+    fn each(&self, mut see: impl FnMut(&[Instruction])) {
         let mut instructions = Vec::new();
         for &function in &self.functions {
             instructions.clear();
             self.code.each(function, |i| instructions.push(*i));
-            let around = Surroundings {
-                code: self.code,
-                instructions: &instructions,
-                targets: &self.targets,
-                catches: self.catches,
-            };
-            around.add_to(&mut plan, &wants);
+            see(&instructions);
         }
-        apart(&mut plan);
-        plan
     }
 }
 

@@ -42,6 +42,11 @@ impl Values {
         }
     }
 
+    /// The distance from one value to the next; 0 if there is only one.
+    pub(crate) const fn step(self) -> u64 {
+        self.stride
+    }
+
     pub(crate) const fn only(self) -> Option<u64> {
         if self.low == self.high {
             Some(self.low)
@@ -155,33 +160,54 @@ impl Values {
     }
 
     pub(crate) fn shifted_right(self, by: u32) -> Self {
-        Self::between(self.low >> by, self.high >> by)
+        let (low, high) = (self.low >> by, self.high >> by);
+        // Steps that no bit leaves remain steps.
+        let whole = self.stride.trailing_zeros() >= by;
+        Self::steps(low, high, if whole { self.stride >> by } else { 1 })
     }
 
-    /// The bitwise and of two sets, as all numbers up to a limit: no result is above either
-    /// operand.
+    /// The bitwise and of two sets: no result is above either operand.
     pub(crate) fn and(this: Option<Self>, other: Option<Self>) -> Option<Self> {
-        match (this, other) {
-            (Some(a), Some(b)) => match (a.only(), b.only()) {
-                (Some(a), Some(b)) => Some(Self::one(a & b)),
-                _ => Some(Self::between(0, a.high.min(b.high))),
-            },
-            (Some(one), None) | (None, Some(one)) => Some(Self::between(0, one.high)),
-            (None, None) => None,
+        let (one, other) = match (this, other) {
+            (Some(one), other) | (other, Some(one)) => (one, other),
+            (None, None) => return None,
+        };
+        if let Some(mask) = one.only() {
+            return Some(Self::masked(other, mask));
         }
+        Some(match other.map(|other| (other, other.only())) {
+            Some((_, Some(mask))) => Self::masked(Some(one), mask),
+            Some((other, None)) => Self::between(0, one.high.min(other.high)),
+            None => Self::between(0, one.high),
+        })
+    }
+
+    /// The bits of `known` that `mask` has. The lowest bits, which a step leaves as they are, and those
+    /// that the mask has not, are the same in all results: the others follow each other in steps.
+    fn masked(known: Option<Self>, mask: u64) -> Self {
+        let all_below = mask.wrapping_add(1).is_power_of_two() || mask == u64::MAX;
+        if let Some(values) = known.filter(|v| all_below && v.high <= mask) {
+            return values;
+        }
+        let (low, high, same) = match known {
+            Some(values) if values.only().is_some() => (values.low, values.high, u64::BITS),
+            Some(values) => (values.low, values.high, values.stride.trailing_zeros()),
+            None => (0, u64::MAX, 0),
+        };
+        let above = |bits: u32| u64::MAX.checked_shl(bits).unwrap_or(0);
+        let same = (mask & above(same)).trailing_zeros();
+        let first = low & mask & !above(same);
+        let room = high.min(mask) - first;
+        Self::steps(
+            first,
+            first + (room & above(same)),
+            above(same) & above(same).wrapping_neg(),
+        )
     }
 
     /// The low `bits` (8, 16 or 32) of a register whose values may be `known`.
     pub(crate) fn low_bits(known: Option<Self>, bits: u32) -> Self {
-        let most = u64::MAX >> (64 - bits);
-        match known {
-            Some(values) if values.high <= most => values,
-            Some(values) => match values.only() {
-                Some(one) => Self::one(one & most),
-                None => Self::between(0, most),
-            },
-            None => Self::between(0, most),
-        }
+        Self::masked(known, u64::MAX >> (64 - bits))
     }
 
     /// The low `bits` of a register, sign-extended.
@@ -278,6 +304,26 @@ mod tests {
                 assert!(has(Some(a.shifted_right(3)), x >> 3));
             }
         }
+    }
+
+    /// `(number * 4 + 1) & 63` as compilers write it for an element of a table, of which each of four
+    /// threads uses every fourth.
+    #[test]
+    fn steps_remain_steps_behind_a_mask_and_a_shift() {
+        let number = Values::between(0, (1 << 24) - 1);
+        let element = number.times(4).and_then(|n| n.plus(Values::one(1)));
+        let element = Values::and(element, Some(Values::one(63)));
+        assert_eq!(element, Some(Values::steps(1, 61, 4)));
+        let of_sixteen = Values::and(None, Some(Values::one(0xf0)));
+        assert_eq!(of_sixteen, Some(Values::steps(0, 0xf0, 16)));
+        let shifted = of_sixteen.map(|v| v.shifted_right(4));
+        assert_eq!(shifted, Some(Values::between(0, 15)));
+        let far = Values::steps(3, 3 + (1 << 40), 1 << 20);
+        assert_eq!(Values::low_bits(Some(far), 8), Values::one(3));
+        assert_eq!(
+            Values::low_bits(Some(far), 32),
+            Values::steps(3, 3 + (0xfff << 20), 1 << 20)
+        );
     }
 
     #[test]

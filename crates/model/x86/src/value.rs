@@ -50,6 +50,8 @@ pub enum Rule {
     Times(Source, Source),
     /// The upper half of the unsigned product.
     HighTimes(Source, Source),
+    /// An unknown number below this one, which is not zero; unsigned.
+    Below(Source),
     /// Shifted to the left by a number of bits less than the register's width.
     Left(Source, u32),
     /// Shifted to the right; the upper bits become zero.
@@ -86,7 +88,8 @@ pub fn values(i: &Instruction, does: &Does) -> [Option<Value>; 2] {
     if is_repeated(i) {
         return [None; 2];
     }
-    if let Some(values) = stack(i).or_else(|| wide_product(i)).or_else(|| swap(i)) {
+    let two = stack(i).or_else(|| wide_product(i)).or_else(|| division(i));
+    if let Some(values) = two.or_else(|| swap(i)) {
         return values;
     }
     let Some((register, bits)) = destination(i) else {
@@ -167,6 +170,29 @@ fn wide_product(i: &Instruction) -> Option<[Option<Value>; 2]> {
         value(RAX, Rule::Times(own, other)),
         value(RDX, Rule::HighTimes(own, other)),
     ])
+}
+
+/// An unsigned division of 32 or 64 bits; of the quotient nothing is known.
+fn division(i: &Instruction) -> Option<[Option<Value>; 2]> {
+    if i.mnemonic() != Mnemonic::Div {
+        return None;
+    }
+    let (by, bits) = match i.op0_kind() {
+        OpKind::Register => {
+            let by = i.op0_register();
+            (Source::Register(wide(by)?), (by.size() * 8) as u32)
+        }
+        _ => (Source::Memory, (i.memory_size().size() * 8) as u32),
+    };
+    let value = |register, rule| {
+        Some(Value {
+            register,
+            bits,
+            rule,
+        })
+    };
+    let quotient = value(RAX, Rule::Low(Source::Unknown, 32)).filter(|_| bits == 32);
+    (bits >= 32).then_some([quotient, value(RDX, Rule::Below(by))])
 }
 
 /// An exchange of two registers.

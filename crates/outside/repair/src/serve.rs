@@ -226,7 +226,8 @@ impl Shared {
             // Many instructions run once, as those of the C library that print a result. Looking for
             // the loops around each would keep the thread waiting for longer than copying the single
             // instructions does.
-            let few = area.asks(thread, ip) <= area.patience(thread, question.address);
+            let asks = area.asks(thread, ip);
+            let few = !question.again && asks <= area.patience(thread, question.address);
             (area.known(thread), few)
         };
         let made = |alone| {

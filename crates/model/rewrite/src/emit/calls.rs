@@ -2,7 +2,7 @@
 
 use super::emitter::{Emitter, Target};
 use crate::flow::is_plain_return;
-use crate::plan::CopyKind;
+use crate::version::CopyKind;
 use iced_x86::{Code, Instruction, MemoryOperand, Register as Iced};
 
 impl Emitter<'_> {

@@ -1,9 +1,9 @@
 //! Emits the checks on which facts are based, and the ways between the fast and the slow copy.
 
 use super::emitter::{Emitter, Target};
-use crate::plan::CopyKind;
 use crate::registers::{FOLLOWED, Register};
 use crate::values::Values;
+use crate::version::CopyKind;
 use iced_x86::{Code, Instruction, MemoryOperand, Register as Iced};
 
 impl<'a> Emitter<'a> {

@@ -2,10 +2,10 @@
 //! their encoding. Used by the other files of [`crate::emit`]; it must not know which code a copy needs.
 
 use crate::choose::Chosen;
-use crate::plan::{CopyKind, Version};
 use crate::reach::NEAR;
 use crate::registers::Register;
 use crate::request::{MovedPage, Shift};
+use crate::version::{CopyKind, Version};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use iced_x86::{
@@ -61,6 +61,9 @@ pub(super) struct Item {
     /// What the copy has done to registers of a string instruction.
     pub shift: Shift,
 }
+
+/// The most constants of a copy with a row of more than a few, for 16 KiB.
+const MOST_LITERALS: usize = 2048;
 
 /// The copy that is being made.
 pub(super) struct Emitter<'a> {
@@ -139,6 +142,12 @@ impl<'a> Emitter<'a> {
             self.literals.len() - values.len()
         });
         self.at + 8 * place as u64
+    }
+
+    /// Whether this row is there already, or the copy may have one more of its length.
+    pub(super) fn has_room_for(&self, values: &[u64]) -> bool {
+        let known = self.literals.windows(values.len()).any(|w| w == values);
+        known || self.literals.len() + values.len() <= MOST_LITERALS
     }
 
     pub(super) fn target(&self, way: CopyKind, instance: u8, ip: u64) -> Target {

@@ -2,12 +2,12 @@
 
 use crate::choose::Chosen;
 use crate::registers::{FOLLOWED, Register};
-use crate::request::{Condition, Request};
+use crate::request::Condition;
 use crate::values::Values;
 use alloc::vec::Vec;
 
 /// The conditions for a thread that enters at `n`; `None` if they can't be expressed.
-pub(super) fn demanded(request: &Request<'_>, chosen: &Chosen, n: usize) -> Option<Vec<Condition>> {
+pub(super) fn demanded(chosen: &Chosen, n: usize) -> Option<Vec<Condition>> {
     let version = &chosen.fast;
     let facts = version.facts.get(&n)?;
     let needed = version.needed.get(&n).copied().unwrap_or(0);
@@ -29,12 +29,9 @@ pub(super) fn demanded(request: &Request<'_>, chosen: &Chosen, n: usize) -> Opti
         } else if values.is_dense() {
             let (low, high) = (values.low, values.high);
             conditions.push(Condition::Register(register, low, high));
-        } else if n == chosen.at {
-            // Not all values between the ends are allowed; the present value is.
-            let value = request.registers.get(register);
-            conditions.push(Condition::Register(register, value, value));
         } else {
-            return None;
+            let (low, high) = (values.low, values.high);
+            conditions.push(Condition::Steps(register, low, high, values.step()));
         }
     }
     // Within a called function, the thread's return addresses must be those of the copy's

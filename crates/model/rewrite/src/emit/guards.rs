@@ -3,10 +3,13 @@
 
 use super::bits::Table;
 use super::emitter::{Emitter, Target, displaced};
+use super::runs::Runs;
 use crate::bounds::{Alternative, Bound};
-use crate::plan::CopyKind;
+use crate::operand::Operand;
 use crate::registers::Register;
+use crate::version::CopyKind;
 use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Register as Iced};
+use sunder_x86::Manual;
 
 impl Emitter<'_> {
     /// Emits the comparisons of registers with the bounds of an alternative.
@@ -41,13 +44,61 @@ impl Emitter<'_> {
         }
         if let Some(bound) = ranged {
             let ranges = &alternative.ranges;
-            if self.look_up(bound.register, ranges, failed, ip) {
+            if self.measure((n, alternative), bound.register, failed)
+                || self.look_up(bound.register, ranges, failed, ip)
+            {
                 return;
             }
             let hit = Target::Within(way, n, number);
             self.search(bound.register, ranges, (hit, failed), ip);
             self.label(hit);
         }
+    }
+
+    /// Compares what moved by one distance, from the operand's address on, with the operand's width, and
+    /// goes to `failed` if it is less. False if the operand has more than a base, or there is no such
+    /// table.
+    fn measure(
+        &mut self,
+        (n, alternative): (usize, &Alternative),
+        register: Register,
+        failed: Target,
+    ) -> bool {
+        let instruction = self.chosen.graph.nodes[n].instruction;
+        let operand = Operand::of(&instruction, &mut Manual::new());
+        let (Some(operand), Some(low), Some(high)) = (
+            operand.filter(|o| o.base == Some(register) && o.index.is_none()),
+            alternative.ranges.first().map(|range| range.0),
+            alternative.ranges.last().map(|range| range.1),
+        ) else {
+            return false;
+        };
+        let distance = alternative.displacement.wrapping_sub(operand.displacement) as i64;
+        let Some(table) = Runs::of(self.moved, distance) else {
+            return false;
+        };
+        let [first, last] = [low, high].map(|value| operand.address(value, 0));
+        let Ok(width) = u32::try_from(operand.width) else {
+            return false;
+        };
+        if !table.covers(first, last) || !self.has_room_for(&table.words) {
+            return false;
+        }
+        let at = self.row(&table.words);
+        let shift = at.wrapping_sub(table.first);
+        let displacement = operand.displacement.wrapping_add(shift) as i64;
+        if i32::try_from(displacement).is_err() {
+            return false;
+        }
+        let ip = instruction.ip();
+        self.compare(register, low, ip);
+        self.branch(Code::Jb_rel32_64, failed, ip);
+        self.compare(register, high, ip);
+        self.branch(Code::Ja_rel32_64, failed, ip);
+        let place = MemoryOperand::with_base_displ(register.iced(), displacement);
+        self.put_made(Instruction::with2(Code::Cmp_rm8_imm8, place, width), ip);
+        self.branch(Code::Jb_rel32_64, failed, ip);
+        true
     }
 
     /// Looks the register's value up in a table with a bit for each value, and goes to `failed` if it

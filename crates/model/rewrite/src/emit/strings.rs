@@ -1,9 +1,9 @@
 //! Emits string instructions with the distance of moved bytes added to their registers.
 
 use super::emitter::{Emitter, Item, Target};
-use crate::plan::CopyKind;
 use crate::request::Shift;
 use crate::strings::{StringOperation, StringPlan};
+use crate::version::CopyKind;
 use iced_x86::{Code, Instruction, MemoryOperand, Register as Iced};
 
 impl Emitter<'_> {

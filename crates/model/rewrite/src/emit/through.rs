@@ -3,10 +3,10 @@
 
 use super::emitter::{Emitter, Target, displaced};
 use crate::bounds::Plan;
-use crate::plan::CopyKind;
 use crate::pointers::slot;
 use crate::reach::{RED_ZONE, by_register, carried, carrier, is_far};
 use crate::registers::Register;
+use crate::version::CopyKind;
 use alloc::vec::Vec;
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register as Iced};
 use sunder_x86::Manual;
@@ -166,7 +166,8 @@ impl Emitter<'_> {
     }
 
     /// Emits an instruction whose operand the copy may not reach.
-    pub(super) fn put_within_reach(&mut self, instruction: Instruction, resume: u64) {
+    pub(super) fn put_within_reach(&mut self, n: usize, instruction: Instruction) {
+        let resume = instruction.ip();
         if !is_far(&instruction, self.near) {
             return self.put(instruction, resume);
         }
@@ -178,20 +179,29 @@ impl Emitter<'_> {
                 }
             }
             Some(Err(_)) => self.failed = true,
-            None => self.put_carried(instruction, resume),
+            None => self.put_carried(n, instruction, resume),
         }
     }
 
     /// Emits an instruction with its operand's address in a register that it does not use, whose value
     /// is pushed meanwhile, below what the function may use of the stack. No flag changes but those
     /// of the instruction. A thread that is stopped in between has the register and the stack pointer
-    /// restored.
-    fn put_carried(&mut self, i: Instruction, resume: u64) {
-        let Some(register) = carrier(&i, &Manual::new().does(&i)) else {
+    /// restored. Neither is needed for a register whose value nobody reads.
+    fn put_carried(&mut self, n: usize, i: Instruction, resume: u64) {
+        let live = self.chosen.live.get(n).copied().unwrap_or(u16::MAX);
+        let Some(carrier) = carrier(&i, &Manual::new().does(&i), live) else {
             return self.put(i, resume);
         };
-        let saved = Some(register);
+        let register = carrier.register;
         let at = i.ip_rel_memory_address();
+        if !carrier.is_live {
+            self.put_made(
+                Instruction::with2(Code::Mov_r64_imm64, register.iced(), at),
+                resume,
+            );
+            return self.put(carried(&i, register), resume);
+        }
+        let saved = Some(register);
         let below = MemoryOperand::with_base_displ(Iced::RSP, -i64::from(RED_ZONE));
         let above = MemoryOperand::with_base_displ(Iced::RSP, RED_ZONE.into());
         let iced = register.iced();

@@ -23,9 +23,31 @@ pub enum Number {
     Any,
 }
 
+/// The number of the call at each entry among a function's instructions, by address. `targets` are
+/// the targets of branches, ascending; `catches` says that exceptions may be caught in the function.
+pub fn all(
+    instructions: &[Instruction],
+    targets: &[u64],
+    catches: bool,
+) -> impl Iterator<Item = (u64, Number)> {
+    let mut constants = None;
+    let entries = instructions.iter().enumerate();
+    let entries = entries.filter(|(_, one)| one.code() == Code::Syscall);
+    entries.map(move |(i, entry)| {
+        let number = match before(instructions, i, targets) {
+            Number::Always(number) => Number::Always(number),
+            other => constants
+                .get_or_insert_with(|| of(instructions, targets, catches))
+                .get(&i)
+                .map_or(other, |&number| Number::Always(number)),
+        };
+        (entry.ip(), number)
+    })
+}
+
 /// The value that the straight line before entry `i` leaves in `eax`: a constant, or the value
 /// of another register. `targets` are the targets of branches, ascending.
-pub fn before(instructions: &[Instruction], i: usize, targets: &[u64]) -> Number {
+fn before(instructions: &[Instruction], i: usize, targets: &[u64]) -> Number {
     let is_target = |n: usize| targets.binary_search(&instructions[n].ip()).is_ok();
     let mut manual = Manual::new();
     let mut next = i;
@@ -64,7 +86,7 @@ const UNKNOWN: State = [None; 16];
 /// The value of `eax` at each `syscall` of a function that is the same on all paths, by the
 /// instruction's index. Empty if a jump has targets that the code does not tell. `catches` says
 /// that exceptions may be caught in the function.
-pub fn of(instructions: &[Instruction], targets: &[u64], catches: bool) -> BTreeMap<usize, u32> {
+fn of(instructions: &[Instruction], targets: &[u64], catches: bool) -> BTreeMap<usize, u32> {
     let Some(ways) = Ways::of(instructions, targets, catches) else {
         return BTreeMap::new();
     };

@@ -3,7 +3,8 @@
 
 use super::code::{Bytes, is_padding};
 use super::elsewhere::Elsewhere;
-use super::numbers::{self, Number};
+use super::numbers::Number;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use iced_x86::{Code, FlowControl, Instruction};
 use sunder_x86::jump::LENGTH as JUMP;
@@ -105,29 +106,20 @@ pub struct Surroundings<'a> {
     pub instructions: &'a [Instruction],
     /// Addresses to which control may come by a branch, ascending.
     pub targets: &'a [u64],
-    /// Whether the function may catch exceptions.
-    pub catches: bool,
+    /// The number of the call at each entry.
+    pub numbers: &'a BTreeMap<u64, Number>,
 }
 
 impl Surroundings<'_> {
     /// Adds the plans for all entries among the instructions.
     pub fn add_to(&self, plan: &mut Plan, wants: &impl Fn(u64, Number) -> Want) {
-        let mut constants = None;
         for (i, instruction) in self.instructions.iter().enumerate() {
             if instruction.code() != Code::Syscall {
                 continue;
             }
             plan.entries += 1;
-            let number = match numbers::before(self.instructions, i, self.targets) {
-                Number::Always(number) => Number::Always(number),
-                other => constants
-                    .get_or_insert_with(|| {
-                        numbers::of(self.instructions, self.targets, self.catches)
-                    })
-                    .get(&i)
-                    .map_or(other, |&number| Number::Always(number)),
-            };
             let entry = instruction.ip();
+            let number = self.numbers.get(&entry).copied().unwrap_or(Number::Any);
             let patch = match wants(entry, number) {
                 Want::Nothing => continue,
                 _ if instruction.len() != ENTRY => Err(Reason::Prefix),

@@ -2,7 +2,7 @@
 //! text: where they check these values, and where they need not.
 
 use super::tables::registers;
-use crate::support::{GROUP, TEXT, ask, assemble, moved, text};
+use crate::support::{GROUP, PAGE, TEXT, ask, assemble, moved, moved_in_turn, text};
 use sunder_access::{Address, CodeAddress};
 use sunder_rewrite::{Code, Condition, Memory, Register, Registers, Seen, specialise};
 
@@ -51,25 +51,34 @@ fn values_that_the_loop_changes_are_not_checked() {
 
 #[test]
 fn a_pointer_that_advances_to_a_known_bound_needs_no_guard() {
-    let walk = |end: u64| {
+    // Compilers write the comparison in either order. Of the outer loop, most rounds begin lower than
+    // where the thread faults.
+    let walk = |start: u64, end: u64, compared: &str| {
         let source = format!(
-            "1: mov r8, rdi\n lea r9, [rdi+{end}]\n2: add [r8], rax\n add r8, 8\n \
-             cmp r8, r9\n jne 2b\n sub rcx, 1\n jne 1b\n ret"
+            "1: mov r8, rdi\n mov r9, {end}\n add r9, rdi\n2: add [r8], rax\n add r8, 8\n \
+             cmp {compared}\n jne 2b\n sub rcx, 1\n jne 1b\n ret"
         );
         let code = assemble(&source)?;
         let page = moved();
-        let mut now = registers(7);
-        (now.general[8], now.general[9]) = (GROUP.0 + 8, GROUP.0 + end);
+        let mut now = registers(13);
+        (now.general[7], now.general[8], now.general[9]) = (start, start + 8, start + end);
         let block = specialise(&ask(&code, now, &page, &[])).expect("a loop");
         Some((block.direct, block.guarded))
     };
-    let Some(within) = walk(32) else {
-        println!("SKIP: there is no assembler");
-        return;
-    };
-    assert_eq!(within, (1, 0));
-    // One more word is beyond the group.
-    assert_eq!(walk(40), Some((0, 1)));
+    let beside = GROUP.0 + GROUP.1;
+    for compared in ["r8, r9", "r9, r8"] {
+        let Some(within) = walk(GROUP.0, 32, compared) else {
+            println!("SKIP: there is no assembler");
+            return;
+        };
+        assert_eq!(within, (1, 0), "{compared}");
+        // One more word is beyond the group.
+        assert_eq!(walk(GROUP.0, 40, compared), Some((0, 1)), "{compared}");
+        // Far more rounds than are followed one by one.
+        let rest = PAGE + 4096 - beside;
+        assert_eq!(walk(beside, rest, compared), Some((1, 0)), "{compared}");
+        assert_eq!(walk(beside, rest + 8, compared), Some((0, 1)), "{compared}");
+    }
 }
 
 /// A loop that calls a function and faults before the call; the function's code follows it.
@@ -237,6 +246,40 @@ fn guards_of_operands_that_are_rarely_on_the_page_lie_after_the_loop() {
     assert_eq!(late[guarded + 2], "mov rax,[rdi+rdx*8]");
 }
 
+/// An array that begins at the end of the page: after the first rounds it is elsewhere.
+#[test]
+fn an_operand_that_walks_away_from_the_page_is_expected_elsewhere() {
+    let loaded = |end: u64| {
+        let source = format!(
+            "1: xor r8d, r8d\n mov esi, {end}\n2: add [rdi], rax\n movzx eax, byte ptr [r9+r8+2]\n \
+             add r8, 4\n cmp rsi, r8\n jne 2b\n sub rcx, 1\n jne 1b\n ret"
+        );
+        let code = assemble(&source)?;
+        let page = moved();
+        let mut now = registers(8);
+        (now.general[6], now.general[8], now.general[9]) = (end, 0x40, PAGE + 0xf00);
+        let block = specialise(&ask(&code, now, &page, &[])).expect("a loop");
+        let text = text(&block);
+        let lines = text.lines().filter_map(|l| l.split_once(": "));
+        let lines: Vec<_> = lines.map(|l| l.1.to_owned()).collect();
+        let load = lines.iter().position(|l| l.starts_with("movzx"))?;
+        Some(lines[load.saturating_sub(2)..=load].join("; "))
+    };
+    let Some(short) = loaded(0x180) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    // Most of the way is on the page.
+    assert!(short.starts_with("cmp r8,0xfd; ja "), "{short}");
+    assert!(
+        short.ends_with("movzx eax,byte ptr [r9+r8+0x100002]"),
+        "{short}"
+    );
+    let long = loaded(0x1000).expect("an assembler");
+    assert!(long.starts_with("cmp r8,0xfd; jbe "), "{long}");
+    assert!(long.ends_with("movzx eax,byte ptr [r9+r8+2]"), "{long}");
+}
+
 /// A loop that was compiled without optimisation: its variables are at rbp, here 0x8000 with
 /// rsp at 0x7000. It faults at its second instruction.
 const FRAMED: &str = "push rbp\n mov rbp, rsp\n 1: mov rax, [rbp-16]\n add qword ptr [rax+8], 1\n \
@@ -326,4 +369,39 @@ fn a_slot_that_others_may_reach_is_checked() {
         let looks = block.guarded + block.checked > 0;
         assert!(looks && shown.contains("cmp "), "{what}:\n{shown}");
     }
+}
+
+/// An element of a table that is found by numbers in memory: `table[(round % each * threads + own) & 15]`,
+/// as gcc computes it for elements of 56 bytes.
+#[test]
+fn an_element_found_by_numbers_in_memory_needs_checks_and_no_guard() {
+    let source = "1: lea rax, [r13+r13*4]\n xor edx, edx\n div rbp\n imul rdx, rcx\n lea rbx, [rdx+r12]\n mov rdx, rbx\n and edx, 15\n lea rax, [rdx*8]\n sub rax, rdx\n mov rdx, [rsi]\n lea r14, [rdx+rax*8]\n add [r14+0x30], rbx\n add r13, 1\n cmp [rsi+16], r13\n jle 2f\n movsxd rcx, dword ptr [rsi+8]\n jmp 1b\n2: ret";
+    let Some(code) = assemble(source) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let page = moved_in_turn(16, 56);
+    let at = code.windows(4).position(|w| w == [0x49, 0x01, 0x5e, 0x30]);
+    let mut now = registers(at.expect("the addition") as u64);
+    for (number, value) in [
+        (1, 2),
+        (3, 5),
+        (5, 8),
+        (6, 0x9000),
+        (12, 1),
+        (13, 2),
+        (14, GROUP.0 + 5 * 56),
+    ] {
+        now.general[number] = value;
+    }
+    let mut request = ask(&code, now, &page, &[]);
+    let read = |asked: Address, _| match asked.0 {
+        0x9000 => Some(GROUP.0),
+        0x9008 => Some(2),
+        0x9010 => Some(1000),
+        _ => None,
+    };
+    request.memory = Memory(&read);
+    let block = specialise(&request).expect("a loop");
+    assert_eq!((block.direct, block.guarded), (1, 0), "{}", text(&block));
 }

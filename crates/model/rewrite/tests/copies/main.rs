@@ -3,6 +3,8 @@
 mod assumed;
 mod calls;
 mod differential;
+mod far;
+mod restores;
 mod strings;
 mod support;
 mod tables;

@@ -81,6 +81,19 @@ pub fn moved() -> MovedPage {
     }
 }
 
+/// The same page with a table of `count` elements of `size` bytes in place of the group. Two threads use
+/// them in turn, and those of the second lie a page further on.
+pub fn moved_in_turn(count: u64, size: u64) -> MovedPage {
+    let mut page = moved();
+    let group = page.rules[1];
+    let elements = (0..count).map(|n| Rule {
+        bytes: Span::new(Address(group.bytes.start.0 + size * n), size),
+        delta: group.delta + 0x1000 * (n % 2) as i64,
+    });
+    page.rules.splice(1..2, elements);
+    page
+}
+
 /// Registers with these values, by number, and control at `at` bytes from the start; the others
 /// are 0.
 pub fn registers_at(at: u64, values: &[(usize, u64)]) -> Registers {
@@ -113,6 +126,7 @@ pub fn ask<'a>(
         callees: &[],
         registers,
         downwards: false,
+        whole: false,
         moved,
         seen,
         alone: &[],

@@ -1,10 +1,12 @@
 //! Tests of instructions before and after, as text.
 
-use crate::support::{GROUP, PAGE, TEXT, UNDERLAY, ask, assemble, moved, registers_at, text};
-use sunder_access::{Address, CodeAddress, Span};
+use crate::support::{
+    GROUP, PAGE, TEXT, UNDERLAY, ask, assemble, moved, moved_in_turn, registers_at, text,
+};
+use sunder_access::CodeAddress;
 use sunder_rewrite::{
-    Code, Memory, MovedPage, Refusal, Registers, Rule, Seen, return_slot, specialise,
-    specialise_alone,
+    Code, Condition, Memory, MovedPage, Refusal, Register, Registers, Seen, return_slot,
+    specialise, specialise_alone,
 };
 
 /// rdi and r12 point to the group, rsi and rbp next to the page; control is at `at` bytes from
@@ -155,13 +157,7 @@ fn elements_between_those_of_another_thread_need_no_guard_if_they_moved_alike() 
         println!("SKIP: there is no assembler");
         return;
     };
-    let mut page = moved();
-    let group = page.rules[1];
-    let columns = (0..4).map(|n| Rule {
-        bytes: Span::new(Address(group.bytes.start.0 + 8 * n), 8),
-        delta: group.delta + 0x1000 * (n % 2) as i64,
-    });
-    page.rules.splice(1..2, columns);
+    let mut page = moved_in_turn(4, 8);
     let block = |page: &MovedPage| {
         specialise(&ask(&code, registers(11), page, &[])).expect("it can be moved")
     };
@@ -172,6 +168,67 @@ fn elements_between_those_of_another_thread_need_no_guard_if_they_moved_alike() 
     // If one element had moved by another distance, a guard would be needed.
     page.rules[3].delta += 0x2000;
     assert_eq!(block(&page).direct, 0);
+}
+
+/// Elements of 56 bytes, which two threads use in turn: `table[(round % 8 * 2) & 15]` as gcc computes it.
+#[test]
+fn elements_by_a_product_and_a_remainder_need_no_guard() {
+    let address = |times: &str| {
+        format!(
+            "1: mov rax, rcx\n xor edx, edx\n div r9\n add rdx, rdx\n and edx, 15\n {times}\n add [rdi+rax*8], rcx\n sub rcx, 1\n jne 1b\n ret"
+        )
+    };
+    let page = moved_in_turn(16, 56);
+    for (times, alike) in [
+        ("lea rax, [rdx*8]\n sub rax, rdx", true),
+        ("mov rax, rdx\n shl rax, 3\n sub rax, rdx", true),
+        // Something else is subtracted, or the difference is computed on one of two ways only.
+        ("lea rax, [rdx*8]\n sub rax, rbx", false),
+        (
+            "lea rax, [rdx*8]\n test cl, 4\n jz 2f\n mov rax, rdx\n2: sub rax, rdx",
+            false,
+        ),
+        // Memory is used in between, where a thread may come from the original code.
+        ("lea rax, [rdx*8]\n mov r8, [rdi]\n sub rax, rdx", false),
+    ] {
+        let Some(code) = assemble(&address(times)) else {
+            println!("SKIP: there is no assembler");
+            return;
+        };
+        let at = code.windows(4).position(|w| w == [0x48, 0x01, 0x0c, 0xc7]);
+        let mut registers = registers(at.expect("the addition") as u64);
+        registers.general[9] = 8;
+        registers.general[0] = 14;
+        registers.general[2] = 2;
+        let block = specialise(&ask(&code, registers, &page, &[])).expect("it can be moved");
+        let is_direct = block.direct > 0 && block.guarded == 0;
+        assert_eq!(is_direct, alike, "{times}: {}", text(&block));
+    }
+}
+
+/// A field of the elements, of which one begins before the field of the first.
+#[test]
+fn a_field_of_the_first_element_is_among_those_that_moved_alike() {
+    let source = "1: mov r8, [rsi]\n add [rdi+r8*8+8], rax\n sub rcx, 1\n jne 1b\n ret";
+    let Some(code) = assemble(source) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let page = moved_in_turn(6, 16);
+    let mut now = registers(3);
+    now.general[8] = 4;
+    let seen = [Seen {
+        ip: CodeAddress(TEXT + 3),
+        base: GROUP.0,
+        index: 0,
+        count: 0,
+    }];
+    let block = specialise(&ask(&code, now, &page, &seen)).expect("a loop");
+    let ranges: Vec<_> = block.entries.iter().flat_map(|e| &e.conditions).collect();
+    for (low, high) in [(0, 0), (3, 4), (7, 8)] {
+        let wanted = Condition::Register(Register(8), low, high);
+        assert!(ranges.contains(&&wanted), "{wanted:?}: {ranges:?}");
+    }
 }
 
 #[test]

@@ -21,6 +21,8 @@ pub struct Question {
     pub address: u64,
     /// Whether its string instructions go downwards.
     pub downwards: bool,
+    /// Whether threads come back to known copies very often.
+    pub again: bool,
 }
 
 impl Question {
@@ -36,6 +38,7 @@ impl Question {
             },
             address: number(&request.address),
             downwards: request.downwards.load(Ordering::Relaxed) != 0,
+            again: request.again.load(Ordering::Relaxed) != 0,
         }
     }
 }
@@ -104,6 +107,7 @@ pub fn drafted<T>(
         callees: &[],
         registers,
         downwards: question.downwards,
+        whole: question.again,
         moved: &known.moved,
         seen: &known.seen,
         alone: &known.alone,

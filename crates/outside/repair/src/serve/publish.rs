@@ -100,13 +100,15 @@ fn publish_entry(
     let count = entry.conditions.len() as u32;
     to.count.store(count, Ordering::Relaxed);
     for (slot, condition) in to.conditions.iter().zip(&entry.conditions) {
-        let (what, low, high) = match *condition {
-            Condition::Register(register, low, high) => (u64::from(register.0), low, high),
-            Condition::Stack(offset, value) => ((offset << 8) as u64 | STACK, value, value),
+        let (what, low, high, step) = match *condition {
+            Condition::Register(register, low, high) => (u64::from(register.0), low, high, 1),
+            Condition::Steps(register, low, high, step) => (u64::from(register.0), low, high, step),
+            Condition::Stack(offset, value) => ((offset << 8) as u64 | STACK, value, value, 1),
         };
         slot.what.store(what, Ordering::Relaxed);
         slot.low.store(low, Ordering::Relaxed);
         slot.high.store(high, Ordering::Relaxed);
+        slot.step.store(step, Ordering::Relaxed);
     }
     let head = &control.buckets[bucket(entry.original.0)];
     to.next

@@ -39,6 +39,7 @@ fn question() -> Question {
         registers,
         address: PAGE + 64,
         downwards: false,
+        again: false,
     }
 }
 
@@ -57,6 +58,7 @@ fn request(moved: &MovedPage) -> Request<'_> {
         callees: &[],
         registers,
         downwards: false,
+        whole: false,
         moved,
         seen: &[],
         alone: &[],

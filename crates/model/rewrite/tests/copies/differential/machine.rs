@@ -202,6 +202,9 @@ fn read(at: Address, width: u64) -> Option<u64> {
     Some(u64::from_le_bytes(bytes))
 }
 
+/// At each so many faults a copy with all ways is asked for.
+pub const AGAIN: usize = 4;
+
 fn answer(run: &mut Execution, now: Registers, downwards: bool) -> Result<u64, Refusal> {
     run.faults += 1;
     if run.faults > MOST_FAULTS {
@@ -249,6 +252,8 @@ fn answer(run: &mut Execution, now: Registers, downwards: bool) -> Result<u64, R
         callees: &functions[1..],
         registers: now,
         downwards,
+        // The handler of faults asks for that after many of them.
+        whole: run.faults.is_multiple_of(AGAIN),
         moved: &run.moved,
         seen: &run.seen,
         alone: &[],
@@ -272,6 +277,10 @@ fn answer(run: &mut Execution, now: Registers, downwards: bool) -> Result<u64, R
             && entry.offset == block.entry
             && entry.conditions.iter().all(|condition| match *condition {
                 Condition::Register(r, low, high) => (low..=high).contains(&now.get(r)),
+                Condition::Steps(r, low, high, step) => {
+                    let value = now.get(r);
+                    (low..=high).contains(&value) && (value - low).is_multiple_of(step)
+                }
                 Condition::Stack(offset, value) => {
                     let at = now.general[4].wrapping_add_signed(offset);
                     // SAFETY: the address is on the test's own stack.

@@ -147,6 +147,22 @@ fn step(kind: u32, offset: u32, scratch: u32) -> String {
                 BEYOND - u64::from(word % 16)
             )
         }
+        // Elements of an array, by products as compilers compute them: of some the groups are, and what
+        // lies between them.
+        PRODUCTS => {
+            let times = [
+                "lea r13, [rdx+rdx*2]",
+                "lea r13, [rdx*8]\n sub r13, rdx",
+                "mov r13, rdx\n shl r13, 2\n add r13, rdx",
+                "lea r13d, [rdx+rdx*4]\n add r13d, r13d\n sub r13d, edx",
+            ][offset as usize / 16 % 4];
+            let even = ["", "add edx, edx\n "][offset as usize / 8 % 2];
+            format!(
+                "mov rax, rcx\n xor edx, edx\n mov r14d, {}\n div r14\n {even}{times}\n and r13d, 15\n shl r13, 6\n lea r14, [rip+page+{FIRST}]\n add [r14+r13+{}], {r}",
+                2 + offset % 8,
+                word % 16
+            )
+        }
         // In functions only: a return into the function itself, by the address on the stack and
         // by a pointer to it.
         RETURNS => {
@@ -155,6 +171,14 @@ fn step(kind: u32, offset: u32, scratch: u32) -> String {
         RETURNS_BY_POINTER => format!(
             "mov [rbp-96], rsp\n mov {r}, rcx\n mov r8, [rbp-96]\n mov r14, [r8]\n lea r13, [rip+5f]\n mov [r8], r13\n ret\n5: push r14"
         ),
+        // In some rounds a register is saved and restored.
+        RESTORES => {
+            let register = ["rdi", "r12"][offset as usize % 2];
+            format!(
+                "test cl, {}\n jz 7f\n push {register}\n lea {register}, [rcx+{r}]\n mov {r}, {register}\n pop {register}\n7:",
+                [4, 0x80][offset as usize / 2 % 2]
+            )
+        }
         // Stores of a function.
         STORES => format!(
             "mov r13, rcx\n and r13, 63\n mov [rsi+r13*8], {r}\n mov [rsp-{}], {r}",
@@ -171,10 +195,12 @@ pub const KERNEL: u32 = 41;
 pub const CHANGES: u32 = 42;
 pub const WANDERS: u32 = 43;
 pub const WANDERS_BEYOND: u32 = 44;
-pub const RETURNS: u32 = 45;
-pub const RETURNS_BY_POINTER: u32 = 46;
-pub const STORES: u32 = 47;
-pub const OF_FUNCTIONS: u32 = 48;
+pub const PRODUCTS: u32 = 45;
+pub const RETURNS: u32 = 46;
+pub const RETURNS_BY_POINTER: u32 = 47;
+pub const STORES: u32 = 48;
+pub const RESTORES: u32 = 49;
+pub const OF_FUNCTIONS: u32 = 50;
 
 pub type Step = (u32, u32, u32);
 

@@ -239,6 +239,10 @@ fn expected(value: &Value, placed: &Placed, run: &Execution) -> Vec<u64> {
         Rule::Not(a) => get(a).map(|a| !a),
         Rule::Times(a, b) => two(a, b, &u64::wrapping_mul),
         Rule::HighTimes(a, b) => two(a, b, &|a, b| ((u128::from(a) * u128::from(b)) >> 64) as u64),
+        Rule::Below(a) => get(a).map(|above| {
+            let new = cut(run.after.0.general[usize::from(value.register)], bits);
+            if new < above { new } else { !new }
+        }),
         Rule::Left(a, by) => get(a).map(|a| a << by),
         Rule::Right(a, by) => get(a).map(|a| a >> by),
         Rule::Arithmetic(a, by) => {
