@@ -100,6 +100,7 @@ fn what_a_killed_repair_has_left_is_taken_out_by_the_next() {
             assert!(is_told || time % 2 == 1, "{told}");
             left += u64::from(is_told);
             assert_eq!(target.state(), before, "{told}");
+            assert!(target.code_is_its_files(), "{told}");
         }
         assert_eq!(target.end(), ("wrong 0\n".into(), true));
     }

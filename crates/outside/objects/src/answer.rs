@@ -4,6 +4,17 @@
 use serde::{Deserialize, Serialize};
 use sunder_access::{Address, CodeAddress, Span, ThreadId};
 
+/// An array in a value of some type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayPart {
+    /// Bytes before it.
+    pub offset: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// Bytes of an element; fewer than `size`.
+    pub element: u64,
+}
+
 /// One function at a code address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodeFrame {

@@ -39,8 +39,8 @@ mod types;
 mod value;
 
 pub use answer::{
-    CodeFrame, Declared, HeapBlock, ObjectContext, ObjectKind, ObjectName, StackFrame, Storage,
-    ThreadPointer, ThreadStack, TypeHandle, TypedAccess,
+    ArrayPart, CodeFrame, Declared, HeapBlock, ObjectContext, ObjectKind, ObjectName, StackFrame,
+    Storage, ThreadPointer, ThreadStack, TypeHandle, TypedAccess,
 };
 pub use dwarf::Language;
 pub use files::{Files, OwnFiles};

@@ -32,7 +32,7 @@ use crate::module::Module;
 use crate::packages;
 use crate::remembered::Place;
 use crate::types::TypeId;
-use sunder_access::Address;
+use sunder_access::{Address, CodeAddress};
 
 impl Names {
     /// Adds to the limits how to get the debug information of system files without it, for those
@@ -109,15 +109,17 @@ impl Names {
     }
 
     fn heap_block(&mut self, block: &HeapBlock) -> ObjectName {
+        let own = self.own_depth(&block.allocation);
+        let stack = &block.allocation[..own];
         let mut allocation = Vec::new();
-        for &ret in &block.allocation {
+        for &ret in stack {
             let mut frames = self.frames_of_return(ret);
             self.mark_wrappers(ret, &mut frames);
             allocation.extend(frames);
         }
         leave_start_out(&mut allocation);
-        let ty = self.allocated_type(&block.allocation, block.span.len);
-        let holder = self.holder(&block.allocation);
+        let ty = self.allocated_type(stack, block.span.len);
+        let holder = self.holder(stack);
         ObjectName {
             kind: ObjectKind::Heap,
             name_is_local: holder.as_ref().is_some_and(|h| h.is_local),
@@ -132,6 +134,23 @@ impl Names {
             freed: block.freed,
             ..ObjectName::default()
         }
+    }
+
+    /// How many of these return addresses, innermost first, there are up to the outermost that is the
+    /// program's. [`leave_start_out`] leaves out the C library's start of a program or thread as well, but
+    /// only after its debug information was read: a fifth of a second where that is installed.
+    fn own_depth(&mut self, stack: &[CodeAddress]) -> usize {
+        let is_own = |ret: &CodeAddress| {
+            let Some(placed) = self.place(Address(ret.0.wrapping_sub(1))) else {
+                return true;
+            };
+            let module = &self.modules[placed.module];
+            let symbol = module.image.symbols.function(placed.link);
+            let is_start = symbol.is_some_and(|s| &*s.name == "_start");
+            !is_start && !is_c_library(&module.path)
+        };
+        let last = stack.iter().rposition(is_own);
+        last.map_or(stack.len(), |last| last + 1)
     }
 
     fn variable(&mut self, module: usize, place: StaticLocation) -> Option<(Variable, TypeHandle)> {

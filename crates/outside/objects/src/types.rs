@@ -2,6 +2,7 @@
 //! pointers stay references until they are needed, so that one query never reads a program's whole
 //! type graph. Used by the tables of variables and by [`crate::path`]; one table per module.
 
+mod arrays;
 mod name;
 mod read;
 

@@ -51,7 +51,10 @@ pub use heap::Heap;
 pub use import::import;
 pub use latent::show_sharing;
 pub use moved::Moved;
-pub use naming::{NamedLine, ObjectKey, Part, at_frame, name_line, user_frame};
+pub use naming::{
+    LineObjects, NamedLine, ObjectKey, Part, TypedPointer, at_frame, name_line, objects_on_line,
+    user_frame,
+};
 pub use observer::{Observer, take, take_rest};
 pub use process::{Figures, Process};
 pub use recorded_heap::RecordedHeap;

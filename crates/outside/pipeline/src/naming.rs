@@ -2,48 +2,22 @@
 //! words, and the source lines that access them. It takes one line at a time; `assemble` joins
 //! lines to findings.
 
+mod objects;
+
+pub use objects::{LineObjects, ObjectKey, Part, TypedPointer, made_shared, objects_on_line};
+
 use crate::process::Process;
-use std::collections::{BTreeSet, HashMap};
-use sunder_access::{Address, CodeAddress, Kind};
+use objects::is_block;
+use sunder_access::{Address, Kind};
 use sunder_findings as findings;
-use sunder_objects::{
-    CodeFrame, Names, ObjectContext, ObjectKind, ObjectName, Storage, TypeHandle, is_c_library,
-};
-use sunder_sharing::{SiteUse, Verdict, WordUse};
+use sunder_objects::{CodeFrame, Names, ObjectName, is_c_library};
+use sunder_sharing::{SiteUse, Verdict};
 
 /// The most calls of lock functions that are kept for one line.
 const MOST_LOCK_SITES: usize = 32;
 
 /// How many lines of source are shown before and after one.
 const LINES_AROUND: u32 = 2;
-
-/// Tells whether two objects are the same.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ObjectKey {
-    /// Blocks from one call stack and of one size count as one object, because one change fixes
-    /// them all.
-    CallSite(Vec<String>, u64),
-    /// A variable, by its start.
-    Variable(u64),
-    /// Memory without a name, by the record of the program's own that lies there: one change of the type
-    /// fixes all of it.
-    Record(String),
-    /// Memory of which nothing is known, by the instructions that access it most.
-    Code(Vec<u64>),
-}
-
-/// An object that has bytes on a line.
-#[derive(Clone, Debug)]
-pub struct Part {
-    /// Its identity.
-    pub key: ObjectKey,
-    /// Its name.
-    pub name: ObjectName,
-    /// Writes and updates of it on this line.
-    pub writes: u64,
-    /// All accesses to it on this line.
-    pub accesses: u64,
-}
 
 /// A contended line with its names.
 pub struct NamedLine {
@@ -57,87 +31,15 @@ pub struct NamedLine {
     pub seen_through: Vec<Option<TypedPointer>>,
 }
 
-/// The typed pointer that most accesses to an object went through.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TypedPointer {
-    /// The pointer's name, if it says something about the object.
-    pub variable: Option<String>,
-    /// The type that it points to.
-    pub type_name: String,
-    /// That type, for queries.
-    pub handle: TypeHandle,
-    /// Whether it is a record of the program's own.
-    pub own_record: bool,
-    /// Whether a larger block is no array of it.
-    pub is_head: bool,
-    /// Its size in bytes; 0 if unknown.
-    pub size: u64,
-    stride: u64,
-    /// The pointer's offset from the object's start, modulo the stride.
-    phase: u64,
-}
-
-impl TypedPointer {
-    /// The distance of elements, and the offset of the first one from the object's start; `None` if
-    /// there is only one.
-    pub fn elements(&self) -> Option<(u64, u64)> {
-        (self.size > 0 && self.stride >= self.size).then_some((self.stride, self.phase))
-    }
-}
-
 /// Names the objects, words and instructions on the line of `verdict`.
 pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
-    let mut parts: Vec<Part> = Vec::new();
-    let mut of_word = Vec::new();
-    for word in &verdict.words {
-        let at = verdict.line.offset(i64::from(word.offset));
-        let address = process.origin(at, verdict.owner);
-        let known = parts.iter().position(|p| covers(&p.name, address));
-        let index = known.unwrap_or_else(|| {
-            let mut context = process.context_until(at, verdict.owner, verdict.last);
-            context
-                .touched_by
-                .extend(word.threads.iter().map(|u| u.thread));
-            let name = object_at(process, verdict.line, address, &context);
-            let key = key_of(process, &name, verdict);
-            if let Some(same) = parts.iter().position(|p| p.key == key && p.name == name) {
-                return same;
-            }
-            parts.push(Part {
-                key,
-                name,
-                writes: 0,
-                accesses: 0,
-            });
-            parts.len() - 1
-        });
-        let (writes, all) = counts(word);
-        parts[index].writes += writes;
-        parts[index].accesses += all;
-        of_word.push(index);
-    }
-    let mut order = ranked(&parts);
-    let users = |index: usize| {
-        let own = of_word
-            .iter()
-            .zip(&verdict.words)
-            .filter(move |(i, _)| **i == index);
-        own.flat_map(|(_, word)| word.threads.iter().map(|u| u.thread))
-    };
-    // An object that hardly anybody touched is no neighbour to blame where the busiest one is
-    // shared by itself.
-    if let Some(&first) = order.first()
-        && parts[first].writes > 0
-        && users(first).collect::<BTreeSet<_>>().len() > 1
-    {
-        let most = parts[first].accesses;
-        order.retain(|&i| !is_bystander(parts[i].accesses, most));
-    }
-    let mut seen: Vec<Option<TypedPointer>> = parts
-        .iter()
-        .map(|part| seen_through(process, verdict, &part.name))
-        .collect();
-    share_types(&parts, &mut seen);
+    let objects = objects_on_line(process, verdict);
+    let seen = objects.seen_through(process, verdict);
+    let LineObjects {
+        parts,
+        of_word,
+        order,
+    } = objects;
     let words = verdict
         .words
         .iter()
@@ -180,206 +82,6 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
         sites,
         seen_through,
     }
-}
-
-/// Blocks from one call stack and of one size have one type. If only one of them was accessed
-/// through a typed pointer, the others get its type.
-fn share_types(parts: &[Part], seen: &mut [Option<TypedPointer>]) {
-    for i in 0..parts.len() {
-        let same = |j: &usize| {
-            matches!(parts[i].key, ObjectKey::CallSite(..)) && parts[*j].key == parts[i].key
-        };
-        if seen[i].is_none() {
-            seen[i] = (0..parts.len()).filter(same).find_map(|j| seen[j].clone());
-        }
-    }
-}
-
-/// The object at `address`. For a heap without records only the line is known: the mapping as a
-/// whole is not an object.
-fn object_at(
-    process: &mut Process,
-    line: Address,
-    address: Address,
-    context: &ObjectContext,
-) -> ObjectName {
-    let mut object = process.names.object_at(address, context);
-    if object.kind == ObjectKind::Heap && context.heap.is_none() {
-        object.name = None;
-        object.size = None;
-        object.start = line;
-    }
-    object
-}
-
-fn covers(name: &ObjectName, address: Address) -> bool {
-    name.kind != ObjectKind::Unknown
-        && name.kind != ObjectKind::Mapping
-        && name.span().is_some_and(|span| span.contains(address))
-}
-
-fn key_of(process: &mut Process, name: &ObjectName, verdict: &Verdict) -> ObjectKey {
-    match name.kind {
-        ObjectKind::Heap if !name.allocation.is_empty() => ObjectKey::CallSite(
-            name.allocation.iter().map(CodeFrame::call_site).collect(),
-            name.size.unwrap_or(0),
-        ),
-        ObjectKind::Global | ObjectKind::Tls => ObjectKey::Variable(name.start.0),
-        ObjectKind::Heap if name.size.is_some() => ObjectKey::Variable(name.start.0),
-        ObjectKind::Stack if name.name.is_some() => ObjectKey::Variable(name.start.0),
-        _ => {
-            if let Some(seen) = seen_through(process, verdict, name)
-                && seen.own_record
-            {
-                return ObjectKey::Record(seen.type_name);
-            }
-            // The three busiest instructions: memory that the same code accesses most likely holds
-            // the same kind of data.
-            let mut code: Vec<u64> = verdict
-                .sites
-                .iter()
-                .take(3)
-                .map(|s| s.instruction.0)
-                .collect();
-            code.sort_unstable();
-            // All locks are accessed by the same few instructions of the library, so its
-            // instructions do not count.
-            let of_library = |&i: &u64| {
-                let frames = process.names.frames(CodeAddress(i));
-                frames[0].module.as_deref().is_some_and(is_c_library)
-            };
-            if code.iter().all(of_library) {
-                ObjectKey::Variable(verdict.line.0)
-            } else {
-                ObjectKey::Code(code)
-            }
-        }
-    }
-}
-
-/// The indices of `parts`, the most written first.
-fn ranked(parts: &[Part]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..parts.len()).collect();
-    order.sort_by_key(|&i| {
-        std::cmp::Reverse((parts[i].writes, parts[i].accesses, parts[i].key.clone()))
-    });
-    order
-}
-
-/// Whether an object with so many accesses on a line counts for nothing beside one with `most`.
-const fn is_bystander(accesses: u64, most: u64) -> bool {
-    /// One access in so many.
-    const FEW: u64 = 50;
-    accesses.saturating_mul(FEW) < most
-}
-
-/// The writes and all accesses of a word.
-fn counts(word: &WordUse) -> (u64, u64) {
-    word.threads.iter().fold((0, 0), |(writes, all), u| {
-        (
-            writes + u.writes + u.updates,
-            all + u.reads + u.writes + u.updates,
-        )
-    })
-}
-
-/// The typed pointer that most accesses to `object` on this line used. Each instruction votes
-/// with its accesses. A vote counts only if the operand lies where the type has it, seen from
-/// the object's start.
-fn seen_through(
-    process: &mut Process,
-    verdict: &Verdict,
-    object: &ObjectName,
-) -> Option<TypedPointer> {
-    // A variable's type is known from its declaration; the type of a block is only suggested by
-    // its allocation.
-    if object.type_handle.is_some() && object.kind != ObjectKind::Heap {
-        return None;
-    }
-    // What a pointer into the block has at the block's start is another type.
-    if made_shared(object).is_some() {
-        return None;
-    }
-    let mut votes: HashMap<(TypeHandle, u64), (bool, u64, TypedPointer)> = HashMap::new();
-    for site in &verdict.sites {
-        let Some(typed) = process.names.typed_access(site.instruction) else {
-            continue;
-        };
-        let first = site.bytes.iter().next().unwrap_or(0);
-        let address = process.origin(verdict.line.offset(first as i64), verdict.owner);
-        let Some(offset) = object.offset_of(address) else {
-            continue;
-        };
-        let stride = typed.element_stride.max(1);
-        // A block starts with an element. In other memory (custom allocators, unknown mappings)
-        // only the phase can be learned.
-        let phase = typed
-            .offset_in_type
-            .map(|within| (offset % stride + stride - within % stride) % stride);
-        let whole = is_block(object);
-        let phase = match (phase, whole) {
-            (Some(phase), _) => phase,
-            (None, true) => 0,
-            (None, false) => continue,
-        };
-        if typed.storage != Storage::Pointer || (whole && phase != 0) {
-            continue;
-        }
-        // The C library knows only a mutex or a futex word in what is a record of the user's.
-        let frames = process.names.frames(site.instruction);
-        let foreign = frames[0].module.as_deref().is_some_and(is_c_library);
-        let fits = !whole || object.size == Some(typed.type_size);
-        if foreign && !(typed.type_name.starts_with("pthread_") && fits) {
-            continue;
-        }
-        let seen = TypedPointer {
-            variable: typed
-                .variable
-                .filter(|v| !foreign && says_something(v))
-                // The pointer of a slice of Rust.
-                .map(|v| v.trim_end_matches(".data_ptr").to_owned()),
-            type_name: typed.type_name,
-            handle: typed.type_handle,
-            own_record: typed.own_record,
-            is_head: typed.is_head,
-            size: typed.type_size,
-            stride,
-            phase,
-        };
-        votes
-            .entry((seen.handle, seen.phase))
-            .or_insert_with(|| (typed.own_record, 0, seen))
-            .1 += site.count.max(1);
-    }
-    // A record type says more than a number type.
-    votes
-        .into_values()
-        .max_by_key(|(own, count, seen)| (*own, *count, seen.size))
-        .filter(|(own, _, _)| *own || object.type_handle.is_none())
-        .map(|(_, _, seen)| seen)
-}
-
-/// Whether `object` is a block of a heap that was recorded. Of another heap (a static program's, an
-/// attached process's) the start of the block is not known.
-fn is_block(object: &ObjectName) -> bool {
-    object.kind == ObjectKind::Heap && object.size.is_some()
-}
-
-/// The type of a block that `std::make_shared` made, which holds the counts of references too. The
-/// functions of the library that allocated it name it.
-pub fn made_shared(object: &ObjectName) -> Option<&str> {
-    const ALLOCATOR: &str = "std::__new_allocator<";
-    object.allocation.iter().find_map(|frame| {
-        let inside = frame.function.strip_prefix(ALLOCATOR)?;
-        let made = inside.split_once(">::allocate")?.0;
-        made.starts_with("std::make_shared<").then_some(made)
-    })
-}
-
-/// Whether a pointer's name says something about the object. Every method has a `this`, and
-/// libraries name parameters for their own purposes.
-fn says_something(variable: &str) -> bool {
-    !matches!(variable, "this" | "self") && !variable.starts_with("__")
 }
 
 fn field(
@@ -531,16 +233,4 @@ fn is_library_frame(frame: &CodeFrame) -> bool {
         || file.starts_with("/rustc/")
         || file.contains("/rustlib/src/")
         || frame.module.as_deref().is_some_and(is_c_library)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_bystander;
-
-    #[test]
-    fn two_of_880_accesses_are_a_bystanders() {
-        assert!(is_bystander(2, 878));
-        assert!(!is_bystander(20, 860));
-        assert!(!is_bystander(1, 1));
-    }
 }

@@ -18,7 +18,7 @@ use sunder_access::{Address, LINE, PAGE, Span, Time};
 use sunder_findings::{Finding, Line, Object, ObjectKind, ThreadUse, Word};
 use sunder_pipeline::Process;
 use sunder_pipeline::show_sharing;
-use sunder_pipeline::{Part, name_line, show_object};
+use sunder_pipeline::{Part, objects_on_line, show_object};
 use sunder_plan::cannot_be_isolated_here;
 use sunder_sharing::{Confidence, PageRuns, Sharing, Verdict, WordUse};
 
@@ -121,8 +121,11 @@ impl Chooser {
             if self.is_decided(verdict, now) {
                 continue;
             }
-            let line = name_line(process, verdict);
-            let name = line.parts.first().map_or_else(
+            let parts: Vec<Part> = objects_on_line(process, verdict)
+                .ranked()
+                .cloned()
+                .collect();
+            let name = parts.first().map_or_else(
                 || format!("memory at {}", verdict.line),
                 |part| {
                     show_object(process, &part.name, None)
@@ -130,7 +133,7 @@ impl Chooser {
                         .to_owned()
                 },
             );
-            match self.take(process, keeper, verdict, &line.parts, &verdicts) {
+            match self.take(process, keeper, verdict, &parts, &verdicts) {
                 Ok(spans) => {
                     let new = Isolated {
                         name,

@@ -168,13 +168,16 @@ impl LiveRemedy for Protector<'_> {
         if live.first_suspect.is_none() {
             return;
         }
-        keeper.expect_work();
         let may_choose = self
             .chooser
             .only
             .as_ref()
             .is_none_or(|only| !only.is_empty());
-        if !may_choose || elapsed < self.next_look {
+        if !may_choose {
+            return;
+        }
+        keeper.expect_work();
+        if elapsed < self.next_look {
             return;
         }
         self.next_look = elapsed + LOOK_EVERY;

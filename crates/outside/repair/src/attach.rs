@@ -99,7 +99,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
     if options.dry_run {
         repairer.dry_run = true;
     } else {
-        let planned = Planned::of(process, calls, Stay::ForAWhile);
+        let planned = Planned::of(process, calls, Stay::ForAWhile, Vec::new());
         let put = planned.and_then(|planned| repairer.put(process, planned));
         put.with_context(|| format!("process {process} can't be repaired"))?;
     }

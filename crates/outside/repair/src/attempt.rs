@@ -158,6 +158,17 @@ impl Attempt {
         new && matches!(last, Some(BY_TOOL | BY_FAULTS | BY_KERNEL | BY_MAPPING))
     }
 
+    /// Whether its bytes did not stay away, and whoever else can help is welcome at `now`: not as long
+    /// as another layout is looked for because some bytes had stayed together.
+    pub fn has_failed(&self, now: u64) -> bool {
+        let is_over = |stay: &Stay| {
+            let waits = u64::from(stay.leaves_together) * RETHINK.as_nanos() as u64;
+            stay.back
+                .is_some_and(|(_, at)| now >= at.saturating_add(waits))
+        };
+        self.stays.iter().any(is_over)
+    }
+
     /// Whether threads are being measured, so that the next look must come soon.
     pub fn is_measuring(&self) -> bool {
         matches!(
@@ -378,7 +389,11 @@ impl Attempt {
             threads: self.proposal.threads.len(),
             gain: stay.gain(),
             lasted_ns: at.saturating_sub(stay.applied),
-            cost_ns: 2 * stay.took + stay.faults * FAULT.as_nanos() as u64,
+            // The program may have written any numbers.
+            cost_ns: stay
+                .took
+                .saturating_mul(2)
+                .saturating_add(stay.faults.saturating_mul(FAULT.as_nanos() as u64)),
             ended: match reason {
                 BY_TOOL if stay.leaves_together => EndReason::Hindered,
                 BY_TOOL => EndReason::NoGain,

@@ -2,14 +2,16 @@
 //! Called by `repairer` at each step. Only reads.
 //!
 //! Threads that take turns on a CPU do not contend, and are as fast as after any move. So a window in
-//! which they waited for CPUs is followed by another, a few times, and the best one counts.
+//! which they waited for CPUs longer than so many threads must is followed by another, a few times, and
+//! the best one counts.
 
 use std::time::Duration;
 use sunder_access::{ProcessId, ThreadId};
 use sunder_gain::gauge::{Bytes, Gauge, Windows};
-use sunder_observe::proc;
+use sunder_observe::{machine, proc};
 
-/// Threads that waited for a CPU for a larger part of the time that they ran took turns.
+/// Threads took turns if they could have run for so much longer, as a part of the time that they ran,
+/// had they had all CPUs that they can use at once.
 const CROWDED: f64 = 0.2;
 /// How many windows are tried.
 const TRIES: u32 = 3;
@@ -24,6 +26,17 @@ pub enum Before {
     Measuring(Box<Measuring>),
     /// The threads can't be measured.
     Refused,
+}
+
+/// How well threads were measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Measured {
+    /// No window is complete.
+    Not,
+    /// In a window in which they took turns, which makes a gain look smaller than it is.
+    Once,
+    /// There is nothing more to wait for.
+    Well,
 }
 
 /// Threads that are being measured, by these bytes.
@@ -79,7 +92,8 @@ impl Measuring {
     }
 
     fn is_over(&self) -> bool {
-        let is_good = |best: &(f64, Windows)| best.0 < CROWDED;
+        let threads = self.threads.len();
+        let is_good = |best: &(f64, Windows)| !took_turns(best.0, threads, machine::cpus());
         self.tries >= TRIES || self.best.as_ref().is_some_and(is_good)
     }
 
@@ -87,6 +101,13 @@ impl Measuring {
         self.best
             .map_or_else(|| self.gauge.end(), |(_, windows)| windows)
     }
+}
+
+/// Whether `threads` that waited for CPUs for this part of the time that they ran took turns more than
+/// so many must on so many CPUs.
+fn took_turns(waited: f64, threads: usize, cpus: usize) -> bool {
+    let at_once = threads as f64 / (1.0 + waited);
+    at_once * (1.0 + CROWDED) < threads.min(cpus) as f64
 }
 
 /// How long the threads that live have waited for CPUs.
@@ -113,12 +134,13 @@ impl Before {
         }
     }
 
-    /// Whether there is nothing more to wait for.
-    pub fn is_enough(&self) -> bool {
+    /// How far it has come.
+    pub fn measured(&self) -> Measured {
         match self {
-            Self::Nothing => false,
-            Self::Measuring(measuring) => measuring.is_over(),
-            Self::Refused => true,
+            Self::Measuring(measuring) if measuring.is_over() => Measured::Well,
+            Self::Measuring(measuring) if measuring.best.is_some() => Measured::Once,
+            Self::Nothing | Self::Measuring(_) => Measured::Not,
+            Self::Refused => Measured::Well,
         }
     }
 
@@ -128,5 +150,23 @@ impl Before {
             Self::Measuring(measuring) => measuring.end(),
             _ => Windows::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_threads_than_cpus_must_wait_and_do_not_take_more_turns_for_that() {
+        // Nobody else needs the CPUs.
+        assert!(!took_turns(0.05, 2, 2));
+        assert!(!took_turns(1.05, 4, 2));
+        assert!(!took_turns(1.0, 2, 1));
+        assert!(!took_turns(0.0, 4, 16));
+        // Somebody else had a third of them.
+        assert!(took_turns(0.5, 2, 2));
+        assert!(took_turns(2.0, 4, 2));
+        assert!(took_turns(0.5, 4, 4));
     }
 }

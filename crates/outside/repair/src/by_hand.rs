@@ -107,7 +107,7 @@ impl ByHand {
         remnant::take_out(process)?;
         unless_sound(process, &mut calls)?;
         let mut repairer = Repairer::new(Entry::Never, None)?;
-        let planned = Planned::of(process, calls, Stay::ForAWhile);
+        let planned = Planned::of(process, calls, Stay::ForAWhile, Vec::new());
         let put = planned.and_then(|planned| repairer.put(process, planned));
         put.with_context(|| format!("process {process} can't be repaired"))?;
         repairer.chooser.only = Some(Vec::new());

@@ -2,13 +2,14 @@
 //! reason for lines that are left alone. Called by `repairer` at each look. It must not move anything
 //! itself.
 
+use super::before::Measured;
 use super::contended::measurable;
 use super::elements::Objects;
 use super::known::Known;
 use super::lines::{can_come_apart, false_cost};
 use super::mark::Mark;
 use super::movable::can_be_moved;
-use super::pattern::{Apart, seen, take_apart};
+use super::pattern::{Apart, Learned, seen, take_apart};
 use super::proposal::{Layout, Proposal};
 use super::sampled::Sampled;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -17,9 +18,9 @@ use sunder_access::{Address, CodeAddress, LINE, Mapping, Mappings, PAGE, Span, T
 use sunder_findings::Unrepaired;
 use sunder_gain::gauge::Bytes;
 use sunder_objects::is_c_library;
-use sunder_observe::proc;
+use sunder_observe::{machine, proc};
 use sunder_pipeline::Process;
-use sunder_pipeline::{name_line, show_object};
+use sunder_pipeline::{objects_on_line, show_object};
 use sunder_sharing::{Confidence, PageRuns, Verdict};
 use sunder_wire::remap::MOST_MOVED;
 
@@ -49,6 +50,8 @@ pub struct Chooser {
     pub only: Option<Vec<Span>>,
     /// Layouts that were used in moves.
     tried: Vec<Layout>,
+    /// What was seen of bytes that had stayed together.
+    pub learned: Learned,
     sampled: Sampled,
 }
 
@@ -119,14 +122,14 @@ const OVER: Duration = Duration::from_millis(300);
 
 impl Chooser {
     /// Looks at the lines of `process` at `now`. `unwatched` says that watchpoints can't confirm
-    /// anything on this machine; `measured` that the threads that use the gathered lines were
-    /// measured, or can't be.
+    /// anything on this machine; `measured` how well the threads that use the gathered lines were
+    /// measured.
     pub fn look(
         &mut self,
         process: &mut Process,
         now: Time,
         unwatched: bool,
-        measured: bool,
+        measured: Measured,
     ) -> Look {
         self.give_up_old(now);
         let verdicts = process.judge.verdicts();
@@ -147,7 +150,9 @@ impl Chooser {
         let settled = |v: &&Verdict| {
             v.confirmed
                 || unwatched && v.confidence() >= Confidence::Sampled
-                || self.sampled.is_believed(v.line, now)
+                || self
+                    .sampled
+                    .is_believed(v.line, v.threads.len() > machine::cpus(), now)
                 || recognised.contains_key(&v.line.0)
                 || runs.speak_for(v.line) && can_come_apart(v)
         };
@@ -219,7 +224,7 @@ impl Chooser {
         settled: &[&Verdict],
         planned: &Planned<'_>,
         now: Time,
-        measured: bool,
+        measured: Measured,
     ) -> Option<Look> {
         let Planned {
             proposal,
@@ -251,7 +256,13 @@ impl Chooser {
         let steady = now.since(pending.layout.1) >= enough || waited >= LONGEST;
         let steady = !worth || is_known || steady;
         let contended = !worth || pending.mark.is_contended(first);
-        let measured = measured || !worth || waited >= MEASURED;
+        // A saved run speaks for the move, too. A crowded window may hide a small gain.
+        let wanted = if is_known {
+            Measured::Once
+        } else {
+            Measured::Well
+        };
+        let measured = measured >= wanted || !worth || waited >= MEASURED;
         if !gathered || !contended && waited < OVER || !measured || !steady {
             let lines = settled.iter().filter(|v| can_come_apart(v));
             let bytes = lines.copied().flat_map(measurable);
@@ -319,6 +330,7 @@ impl Chooser {
             let page = span.start.0 & !(PAGE - 1);
             let len = (span.end().0 - page).next_multiple_of(PAGE);
             self.open(page, len);
+            self.learned.forget(page, len);
             self.reported.retain(|at| at.wrapping_sub(page) >= len);
             self.put_back
                 .retain(|back| back.page.wrapping_sub(page) >= len);
@@ -359,7 +371,9 @@ impl Chooser {
             self.known.uses(object, pages.0, &seen)
         });
         let mut plan = |uses: Option<&[_]>| {
-            let apart = take_apart(process, &mut self.objects, settled, pages, uses, &self.done);
+            let (done, learned) = (&self.done, &self.learned);
+            let objects = &mut self.objects;
+            let apart = take_apart(process, objects, settled, pages, uses, done, learned);
             let apart = apart.map_err(|why| why.why().to_owned());
             propose(process, first, pages, apart, runs)
         };
@@ -411,8 +425,8 @@ fn recognised<'a>(
 }
 
 fn object_name(process: &mut Process, verdict: &Verdict) -> String {
-    let named = name_line(process, verdict);
-    let part = named.parts.first().map(|part| part.name.clone());
+    let objects = objects_on_line(process, verdict);
+    let part = objects.ranked().next().map(|part| part.name.clone());
     part.map_or_else(
         || format!("memory at {:#x}", verdict.line.0),
         |name| show_object(process, &name, None).short_name().to_owned(),

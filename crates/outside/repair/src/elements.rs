@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use sunder_access::{Address, LINE, PAGE, Span};
-use sunder_objects::ObjectKind;
+use sunder_objects::{ArrayPart, ObjectKind};
 use sunder_pipeline::Process;
-use sunder_pipeline::name_line;
+use sunder_pipeline::{Part, TypedPointer, objects_on_line};
 use sunder_plan::remap::Extent;
 use sunder_sharing::Verdict;
 use sunder_wire::remap::MOST_MOVED;
@@ -70,21 +70,37 @@ const BLOCKS: usize = 6;
 pub struct Objects(HashMap<u64, Vec<Object>>);
 
 impl Objects {
-    /// The objects on these lines; a line itself where its object is not known.
+    /// The objects on these lines; a line itself where its object is not known. The debug information
+    /// is read only if `elements` are wanted, since that takes up to a tenth of a second; else only the
+    /// blocks of the heap are known, and what was looked up before.
     pub fn on<'a>(
         &mut self,
         process: &mut Process,
         lines: impl Iterator<Item = &'a Verdict>,
+        elements: bool,
     ) -> Vec<Object> {
+        let lines: Vec<&Verdict> = lines.collect();
+        if elements && lines.iter().any(|line| !self.0.contains_key(&line.line.0)) {
+            // Objects are recognised by names, which need the present mappings.
+            let mappings = process.mappings().clone();
+            process.names.set_mappings(mappings);
+        }
         let mut all: Vec<Object> = Vec::new();
         let mut nameless: Vec<Object> = Vec::new();
         for line in lines {
-            let here = self.0.entry(line.line.0);
-            let here = here.or_insert_with(|| objects_on(process, line));
+            let here = match self.0.get(&line.line.0) {
+                Some(known) => known.clone(),
+                None if elements => {
+                    let found = objects_on(process, line);
+                    self.0.insert(line.line.0, found.clone());
+                    found
+                }
+                None => blocks_on(process, line),
+            };
             if here.is_empty() {
                 nameless.push(Object::line(line.line));
             }
-            here.iter().for_each(|one| take_in(&mut all, *one));
+            here.into_iter().for_each(|one| take_in(&mut all, one));
         }
         // What is known of one line holds for the others of its object.
         nameless.into_iter().for_each(|one| take_in(&mut all, one));
@@ -154,15 +170,38 @@ fn take_in(all: &mut Vec<Object>, one: Object) {
     }
 }
 
+/// The blocks of the heap on a line.
+fn blocks_on(process: &Process, line: &Verdict) -> Vec<Object> {
+    let spans = line.words.iter().filter_map(|word| {
+        let at = line.line.offset(i64::from(word.offset));
+        let block = process.context_until(at, line.owner, line.last).heap?;
+        (block.span.contains(at) && block.span.len <= MOST_MOVED).then_some(block.span)
+    });
+    let blocks = spans.map(|span| Object {
+        span,
+        element: None,
+        first: 0,
+        is_block: true,
+    });
+    blocks.collect()
+}
+
 /// The objects on a line that are known.
 fn objects_on(process: &mut Process, line: &Verdict) -> Vec<Object> {
-    let named = name_line(process, line);
-    let seen = named.seen_through.iter().map(Option::as_ref);
-    let known = named.parts.iter().zip(seen).filter_map(|(part, seen)| {
-        let span = part.name.span().filter(|span| span.len > 0)?;
+    let objects = objects_on_line(process, line);
+    let parts: Vec<Part> = objects.ranked().cloned().collect();
+    // How the code uses memory is looked up only where its type does not say enough.
+    let seen = match parts.iter().all(|part| part.name.element_size.is_some()) {
+        true => vec![None; parts.len()],
+        false => objects.ranked_types(process, line),
+    };
+    let known = parts.iter().zip(&seen).flat_map(|(part, seen)| {
+        let Some(span) = part.name.span().filter(|span| span.len > 0) else {
+            return Vec::new();
+        };
         // Memory without a type of its own may still be used as elements of one.
         // The sizes are what the program's debug information says, whatever that is.
-        let seen = seen.and_then(|s| s.elements());
+        let seen = seen.as_ref().and_then(TypedPointer::elements);
         let (element, first) = match (part.name.element_size, seen) {
             (None, Some((element, first))) if element <= MOST_MOVED => (Some(element), first),
             (known, _) => (known, 0),
@@ -173,13 +212,52 @@ fn objects_on(process: &mut Process, line: &Verdict) -> Vec<Object> {
             first,
             is_block: part.name.kind == ObjectKind::Heap,
         };
+        let page = line.line.0 & !(PAGE - 1);
         match element {
-            _ if span.len <= MOST_MOVED => Some(whole),
-            Some(element) if element > 0 => whole.on_page(line.line.0 & !(PAGE - 1), element),
-            _ => None,
+            // Arrays within it have elements, also if the whole has none or is one.
+            _ if element.is_none_or(|size| size == span.len) && part.name.type_handle.is_some() => {
+                let arrays = part.name.type_handle.map(|ty| process.names.arrays_in(ty));
+                pieces(&whole, &arrays.unwrap_or_default(), page)
+            }
+            _ if span.len <= MOST_MOVED => vec![whole],
+            Some(element) if element > 0 => whole.on_page(page, element).into_iter().collect(),
+            _ => Vec::new(),
         }
     });
     known.collect()
+}
+
+/// An object, divided into the arrays in it and what lies between them. Of large arrays only the part on
+/// the page counts.
+fn pieces(whole: &Object, arrays: &[ArrayPart], page: u64) -> Vec<Object> {
+    let mut all = Vec::new();
+    let mut add = |from: u64, to: u64, element: Option<u64>| {
+        let Some(len) = to.checked_sub(from).filter(|len| *len > 0) else {
+            return;
+        };
+        let piece = Object {
+            span: Span::new(Address(from), len),
+            element,
+            first: 0,
+            is_block: whole.is_block && element.is_none() && len == whole.span.len,
+        };
+        match element {
+            _ if len <= MOST_MOVED => all.push(piece),
+            Some(element) => all.extend(piece.on_page(page, element)),
+            None => {}
+        }
+    };
+    let (start, end) = (whole.span.start.0, whole.span.end().0);
+    let mut done = start;
+    for array in arrays {
+        let from = start.saturating_add(array.offset).min(end);
+        let to = from.saturating_add(array.size).min(end);
+        add(done, from, None);
+        add(from, to, Some(array.element));
+        done = to;
+    }
+    add(done, end, None);
+    all
 }
 
 #[cfg(test)]
@@ -208,6 +286,79 @@ mod tests {
         assert_eq!((start, len), (0x10_3000, 0x1000));
         assert!(first < 0x10_3000 + 24 && (first - 0x10_0018).is_multiple_of(24));
         assert_eq!(part(0x14_0000).1, 0x10, "the end");
+    }
+
+    /// A program that tells the address of its table and waits until its input ends.
+    const PROGRAM: &str = "#include <stdio.h>\n\
+        static struct { long head; struct cell { long count, sum; } cells[64]; } table = {1};\n\
+        int main(void) { printf(\"%p\\n\", (void *)&table); fflush(stdout); getchar(); }\n";
+
+    fn compiled(folder: &std::path::Path) -> std::path::PathBuf {
+        let (source, program) = (folder.join("table.c"), folder.join("table"));
+        std::fs::write(&source, PROGRAM).expect("our own folder");
+        let mut compiler = std::process::Command::new("gcc");
+        let compiled = compiler
+            .arg("-g")
+            .arg("-o")
+            .arg(&program)
+            .arg(&source)
+            .status();
+        assert!(compiled.expect("the README names gcc").success());
+        program
+    }
+
+    /// The debug information can be asked only about what is mapped; before, it knew nothing.
+    #[test]
+    fn elements_are_those_of_an_array_in_what_is_mapped_now() {
+        use std::io::BufRead;
+        use sunder_access::{Access, CodeAddress, Kind, ProcessId, Provenance, ThreadId, Time};
+        let folder = std::env::temp_dir().join(format!("sunder-elements-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("our own folder");
+        let mut program = std::process::Command::new(compiled(&folder));
+        // It ends with this pipe, also where a step below fails.
+        let mut child = program
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let mut line = String::new();
+        let said = child.stdout.take().expect("piped");
+        std::io::BufReader::new(said)
+            .read_line(&mut line)
+            .expect("it is running");
+        let table = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16);
+        let table = table.expect("an address");
+        let mappings = sunder_observe::proc::mappings(ProcessId(child.id()));
+        let mut process =
+            Process::recorded(ProcessId(child.id()), sunder_sharing::Config::default());
+        process.set_mappings(mappings.expect("it is running"));
+        // Two threads count in two cells of one line, which hold more than it begins with.
+        let on_a_line = (table + 8).next_multiple_of(LINE);
+        for turn in 0..200 {
+            process.judge.access(&Access {
+                time: Time(turn * 1000),
+                thread: ThreadId(1 + turn as u32 % 2),
+                instruction: CodeAddress(0),
+                address: Address(on_a_line + turn % 2 * 16),
+                width: 8,
+                kind: Kind::Write,
+                provenance: Provenance::Traced,
+                weight: 1.0,
+            });
+        }
+        let lines = process.judge.verdicts();
+        let mut objects = Objects::default();
+        let mut known = |elements| -> Vec<_> {
+            let found = objects.on(&mut process, lines.iter(), elements);
+            let part = |one: &Object| (one.span.start.0, one.span.len, one.element);
+            found.iter().map(part).collect()
+        };
+        let without = known(false);
+        let with = known(true);
+        child.wait().expect("it ends");
+        std::fs::remove_dir_all(&folder).expect("our own folder");
+        assert_eq!(without, [(on_a_line, LINE, None)]);
+        assert_eq!(with, [(table, 8, None), (table + 8, 1024, Some(16))]);
     }
 
     fn block(start: u64, len: u64) -> Object {
@@ -244,6 +395,42 @@ mod tests {
         let mut mixed = seen.to_vec();
         mixed.push(block(0x10_0010 + 32 * 3, 24));
         assert_eq!(in_rows(mixed, &|_, _| false).len(), 7);
+    }
+
+    #[test]
+    fn arrays_in_an_object_are_pieces_of_it_with_elements() {
+        let whole = Object {
+            span: Span::new(Address(0x10_0000), 0x500),
+            element: None,
+            first: 0,
+            is_block: false,
+        };
+        let array = |offset, size, element| ArrayPart {
+            offset,
+            size,
+            element,
+        };
+        let arrays = [array(0x20, 0x400, 16), array(0x420, 0x40, 8)];
+        let found = pieces(&whole, &arrays, 0x10_0000);
+        let found: Vec<_> = found
+            .iter()
+            .map(|one| (one.span.start.0 - 0x10_0000, one.span.len, one.element))
+            .collect();
+        let expected = [
+            (0, 0x20, None),
+            (0x20, 0x400, Some(16)),
+            (0x420, 0x40, Some(8)),
+            (0x460, 0xa0, None),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(
+            pieces(&whole, &[], 0x10_0000).len(),
+            1,
+            "without arrays it is whole"
+        );
+        // The memory is smaller than its type says.
+        let short = pieces(&whole, &[array(0x480, 0x400, 16)], 0x10_0000);
+        assert_eq!(short.iter().map(|one| one.span.len).sum::<u64>(), 0x500);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use sunder_findings::{Finding, Findings, Line, Object, ObjectKind, Sharing, Unrepaired};
 use sunder_hooking::call_sites::direct_call_site;
 use sunder_pipeline::Process;
-use sunder_pipeline::{name_line, show_object};
+use sunder_pipeline::{objects_on_line, show_object};
 use sunder_plan::remap::{Count, Use};
 use sunder_sharing::Verdict;
 
@@ -72,8 +72,8 @@ impl Known {
         // Objects are recognised by names, which need the present mappings.
         let mappings = process.mappings().clone();
         process.names.set_mappings(mappings);
-        let named = name_line(process, verdict);
-        let found = named.parts.iter().find_map(|part| {
+        let objects = objects_on_line(process, verdict);
+        let found = objects.ranked().find_map(|part| {
             let object = show_object(process, &part.name, None);
             let identity = identity(&object, None).ok()?;
             let number = self.objects.iter().position(|o| o.identity == identity)?;

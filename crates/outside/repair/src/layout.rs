@@ -91,6 +91,16 @@ pub fn rules(proposal: &Proposal, layout: &[u64], at: u64) -> MovedPage {
     }
 }
 
+/// The place for the program of a byte that lies at `address` in the area whose data begins at `at`;
+/// `None` if no byte was moved there.
+pub fn original(proposal: &Proposal, layout: &[u64], at: u64, address: Address) -> Option<Address> {
+    let moved = rules(proposal, layout, at);
+    moved.rules.iter().find_map(|rule| {
+        let place = Address(address.0.wrapping_sub(rule.delta as u64));
+        rule.bytes.contains(place).then_some(place)
+    })
+}
+
 const _: () = assert!(POOL.is_multiple_of(PAGE) && POOL.is_multiple_of(APART));
 
 #[cfg(test)]
@@ -132,6 +142,19 @@ mod tests {
         assert_eq!(layout[1] % LINE, 0x20);
         let lines = |n: usize| layout[n] / LINE..=(layout[n] + 0x3f) / LINE;
         assert!(lines(0).end() < lines(1).start());
+    }
+
+    #[test]
+    fn each_moved_byte_has_its_place_for_the_program() {
+        const AT: u64 = 0x7000_0000;
+        let proposal = proposal(&[(0x20, 0x10), (0x30, 0x10)]);
+        let layout = layout(&proposal).expect("there is room");
+        let back = |address| original(&proposal, &layout, AT, Address(address)).map(|a| a.0);
+        assert_eq!(back(AT + layout[1] + 4), Some(0x1000_0034));
+        // What stayed together lies as on the page.
+        assert_eq!(back(AT + UNDERLAY + 0x44), Some(0x1000_0044));
+        assert_eq!(back(AT + UNDERLAY + 0x34), None, "it moved with its group");
+        assert_eq!(back(AT + POOL + POOL_BYTES), None);
     }
 
     /// How far each group has moved from its place.

@@ -30,6 +30,9 @@ pub fn can_be_moved(
 /// Why data of some libraries is left alone.
 const LIBRARYS: &str = "it belongs to the C library, the loader or us";
 
+/// How the kernel ends the path of a mapped file that is no longer there.
+const GONE: &str = " (deleted)";
+
 /// Whether nothing of a library is moved. The C library, the loader and the unwinder use their data
 /// while all signals are blocked or threads begin and end, and our libraries while they handle a
 /// fault. Others' data are as the program's: their own code uses them, and before a library is
@@ -47,7 +50,7 @@ fn is_left_alone(path: &str) -> bool {
     ];
     let name = path.rsplit('/').next().unwrap_or(path);
     // A library that has no file any more can't be looked at.
-    let has_file = path.starts_with('/') && !path.ends_with(" (deleted)");
+    let has_file = path.starts_with('/') && !path.ends_with(GONE);
     !has_file || path.starts_with("/memfd:") || NAMES.iter().any(|start| name.starts_with(start))
 }
 
@@ -106,6 +109,9 @@ fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, St
             }
         }
         path if path == program || is_librarys(mappings, mapping) => {}
+        path if path.ends_with(GONE) && !path.starts_with("/memfd:") => {
+            return Err("its file was deleted or replaced".into());
+        }
         path if is_left_alone(path) => return Err(LIBRARYS.into()),
         // The program has mapped the file itself, and may tell the kernel to read it anew.
         _ => return Err("it is a file's".into()),
@@ -178,6 +184,23 @@ mod tests {
         );
         assert!(moved(&mut process, HERE + 0xf_f000).is_err());
         assert_eq!(moved(&mut process, HERE + 0x20_0000), Ok(()));
+    }
+
+    #[test]
+    fn the_reason_for_a_library_whose_file_was_replaced_names_that() {
+        let code = writable(HERE, HERE + PAGE, "/lib/libmine.so (deleted)");
+        let data = writable(HERE + PAGE, HERE + 2 * PAGE, "/lib/libmine.so (deleted)");
+        let code = Mapping {
+            execute: true,
+            write: false,
+            ..code
+        };
+        let program = writable(0x1000, 0x2000, "/bin/program");
+        let mappings: Mappings = [program, code, data].into_iter().collect();
+        let mut process = Process::recorded(ProcessId(1), sunder_sharing::Config::default());
+        process.stops_to_move = true;
+        let why = can_be_moved(&mut process, &mappings, HERE + PAGE, PAGE).unwrap_err();
+        assert!(why.contains("deleted or replaced"), "{why}");
     }
 
     /// The kernel likes to put what a program maps right behind a library.

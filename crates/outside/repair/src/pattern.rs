@@ -37,8 +37,9 @@ pub struct Apart {
 }
 
 /// How the lines of `settled` on these pages are taken apart: by `uses` if given, else by the
-/// accesses that were seen. If the objects on them go on on neighbouring pages, and the same
-/// threads use them there, these pages are included, unless they are among the `taken` ones.
+/// accesses that were seen, with those that are `learned` of these pages. If the objects on them go
+/// on on neighbouring pages, and the same threads use them there, these pages are included, unless
+/// they are among the `taken` ones.
 ///
 /// # Errors
 /// If moving would not help, or there would be too many groups.
@@ -49,13 +50,15 @@ pub fn take_apart(
     (page, len): (u64, u64),
     uses: Option<&[Use]>,
     taken: &HashSet<u64>,
+    learned: &Learned,
 ) -> Result<Apart, Unmoved> {
-    let first = match uses {
-        Some(uses) => groups(uses, GROUPS)?,
-        None => groups(&seen(process, settled, page, len), GROUPS)?,
+    let known = |process: &Process, page, len| {
+        let seen = || learned.with(seen(process, settled, page, len), page, len);
+        uses.map_or_else(seen, <[Use]>::to_vec)
     };
+    let first = groups(&known(process, page, len), GROUPS)?;
     let lines = settled.iter().copied().filter(|v| on(v, page, len));
-    let objects = objects.on(process, lines);
+    let objects = objects.on(process, lines, in_several_places(&first.groups));
     let beside = beside(process, &objects);
     let wide = around(&first.groups, &objects, &beside, (page, len));
     let mut new = (0..wide.1 / PAGE).map(|n| wide.0 + n * PAGE);
@@ -65,10 +68,7 @@ pub fn take_apart(
             can_be_moved(process, &mappings, wide.0, wide.1).is_ok()
         };
     let (page, len) = if grown { wide } else { (page, len) };
-    let mut all = match uses {
-        Some(uses) => uses.to_vec(),
-        None => seen(process, settled, page, len),
-    };
+    let mut all = known(process, page, len);
     let mut found = if grown { groups(&all, GROUPS)? } else { first };
     let there = beside.iter().filter(|(at, _)| at.0 >= page);
     all.extend(there.map(|(at, word)| used(word, at.0 - page)));
@@ -83,6 +83,47 @@ pub fn take_apart(
         len,
         grouping: found,
     })
+}
+
+/// Accesses to bytes that stayed together while others were moved, by the addresses that the program
+/// uses. Without them, these threads would contend for half a second at the old place before they are
+/// known again.
+#[derive(Debug, Default)]
+pub struct Learned(BTreeMap<u64, Use>);
+
+impl Learned {
+    /// More of them; the offsets are addresses.
+    pub fn add(&mut self, uses: impl IntoIterator<Item = Use>) {
+        for new in uses {
+            let known = self.0.entry(new.offset).or_insert_with(|| Use {
+                threads: BTreeMap::new(),
+                ..new
+            });
+            known.size = known.size.max(new.size);
+            new.threads.into_iter().for_each(|(t, n)| known.add(t, n));
+        }
+    }
+
+    /// What is known of these pages no longer counts.
+    pub fn forget(&mut self, page: u64, len: u64) {
+        self.0.retain(|at, _| at.wrapping_sub(page) >= len);
+    }
+
+    /// These accesses to pages, with those that are known.
+    fn with(&self, mut seen: Vec<Use>, page: u64, len: u64) -> Vec<Use> {
+        for (at, known) in self.0.range(page..page.saturating_add(len)) {
+            let offset = at - page;
+            let here = |one: &&mut Use| one.offset == offset && one.size >= known.size;
+            match seen.iter_mut().find(here) {
+                Some(one) => known.threads.iter().for_each(|(t, n)| one.add(*t, *n)),
+                None => seen.push(Use {
+                    offset,
+                    ..known.clone()
+                }),
+            }
+        }
+        seen
+    }
 }
 
 fn on(line: &Verdict, page: u64, len: u64) -> bool {
@@ -105,6 +146,14 @@ pub fn seen(process: &Process, settled: &[&Verdict], page: u64, len: u64) -> Vec
 fn latest(process: &Process, before: Duration) -> Time {
     let last = process.judge.span_of_time().map_or(Time(0), |time| time.1);
     last.before(before)
+}
+
+/// Whether some thread has bytes between those of others. Then it matters whose the bytes are that were
+/// not seen yet, which the elements of the object may tell: code that uses the thread's bytes needs no
+/// guards if all of them move alike.
+fn in_several_places(groups: &[Group]) -> bool {
+    let mut met = HashSet::new();
+    groups.iter().any(|group| !met.insert(&group.threads))
 }
 
 /// The accesses of running threads to these objects, on any line.
@@ -185,5 +234,45 @@ const fn count(one: &ThreadUse) -> Count {
         reads: one.reads,
         writes: one.writes + one.updates,
         atomics: one.atomics,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(offset: u64, thread: u32, writes: u64) -> Use {
+        let mut one = Use {
+            offset,
+            size: 4,
+            ..Use::default()
+        };
+        let count = Count {
+            writes,
+            ..Count::default()
+        };
+        one.add(thread, count);
+        one
+    }
+
+    /// Two threads were seen on the page; two others only where their bytes had moved together.
+    #[test]
+    fn what_was_learned_of_bytes_that_stayed_together_counts_as_seen() {
+        const PAGE: u64 = 0x5000_0000;
+        let mut learned = Learned::default();
+        learned.add([written(PAGE + 8, 3, 5), written(PAGE + 12, 4, 5)]);
+        learned.add([written(PAGE + 8, 3, 2), written(PAGE + 4096, 9, 9)]);
+        let seen = vec![written(0, 1, 50), written(8, 3, 1)];
+        let all = learned.with(seen.clone(), PAGE, 4096);
+        assert_eq!(
+            all,
+            [written(0, 1, 50), written(8, 3, 8), written(12, 4, 5)]
+        );
+        learned.forget(PAGE, 4096);
+        assert_eq!(learned.with(seen.clone(), PAGE, 4096), seen);
+        assert_eq!(
+            learned.with(Vec::new(), PAGE + 4096, 4096),
+            [written(0, 9, 9)]
+        );
     }
 }

@@ -9,7 +9,7 @@ use crate::attach::entry::{Entry, Planned};
 use crate::attach::leave::Left;
 use crate::attach::refuse::has_glibc;
 use crate::attempt::{Attempt, is_on_its_way};
-use crate::before::Before;
+use crate::before::{Before, Measured};
 use crate::chaos::Chaos;
 use crate::choose::{Chooser, Look};
 use crate::control::ControlFile;
@@ -29,12 +29,16 @@ use sunder_live::{Live, LiveRemedy, Loaded, Stage};
 use sunder_observe::ObserveError;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::launch::Child;
+use sunder_observe::watch::Budget;
 use sunder_observe::{monotonic_now, proc};
 use sunder_pipeline::Wanted;
 use sunder_wire::remap::{ACTIVE, AREAS, Area, NO_HOOKS, NOT_LOADED, READY, ROLLING_BACK};
 
 /// Pause between two looks at the lines.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Time that watchpoints may cost at first. A move stops all threads for longer, so a line that is
+/// worth it is confirmed as soon as it can be.
+const ADVANCE: Duration = Duration::from_millis(4);
 /// Pause between two looks at threads that are being measured.
 const MEASURE_EVERY: Duration = Duration::from_millis(2);
 
@@ -118,6 +122,13 @@ impl LiveRemedy for Repairer {
         false
     }
 
+    fn budget(&self, share: f64) -> Budget {
+        Budget {
+            advance: ADVANCE,
+            ..Budget::of(share)
+        }
+    }
+
     fn wanted(&self) -> Wanted {
         match self.detail {
             Detail::Report => Wanted::All,
@@ -158,6 +169,9 @@ impl LiveRemedy for Repairer {
         self.note_copies(live);
         let elapsed = live.elapsed();
         self.gauge.read();
+        if !self.dry_run && live.session.process(self.process).threads.count() > 1 {
+            self.entry.foresee(self.process);
+        }
         if self.chaos.is_some() {
             self.move_at_random(live);
             return;
@@ -174,7 +188,11 @@ impl LiveRemedy for Repairer {
         let now = monotonic_now();
         let unwatched = live.watch_refused.is_some();
         let process = live.session.process(self.process);
-        let measured = self.dry_run || self.gauge.is_enough() && self.entry.is_planned();
+        let measured = match self.gauge.measured() {
+            _ if self.dry_run => Measured::Well,
+            measured if self.entry.is_planned() => measured,
+            _ => Measured::Not,
+        };
         match self.chooser.look(process, now, unwatched, measured) {
             Look::Nothing => self.gauge = Before::Nothing,
             Look::Gathering(bytes) => {
@@ -182,7 +200,9 @@ impl LiveRemedy for Repairer {
                 self.entry.plan(self.process);
                 self.gauge.measure(self.process, bytes, self.dry_run);
             }
-            Look::Move(proposal) if self.rearranges(&proposal) => self.gauge = Before::Nothing,
+            Look::Move(proposal) if self.rearranges(&proposal, live) => {
+                self.gauge = Before::Nothing;
+            }
             Look::Move(proposal) => {
                 live.note(Stage::Moving);
                 // An earlier refusal was about another pattern of sharing.
@@ -295,8 +315,9 @@ impl Repairer {
         }
         let refused = self.refused.iter().filter_map(|one| one.address);
         let refused = refused.map(|at| Span::new(at, LINE));
-        let back = |attempt: &&Attempt| attempt.stays.iter().any(|stay| stay.back.is_some());
-        let back = self.attempts.iter().filter(back).map(Attempt::pages);
+        let now = monotonic_now().0;
+        let back = self.attempts.iter().filter(|one| one.has_failed(now));
+        let back = back.map(Attempt::pages);
         let back = back.map(|(page, len)| Span::new(Address(page), len));
         refused.chain(back).collect()
     }
@@ -331,6 +352,7 @@ impl Repairer {
     pub fn put(&mut self, process: ProcessId, planned: Planned) -> Result<()> {
         self.stops = true;
         let (inside, file, mut calls) = planned.put(process)?;
+
         self.file = Arc::new(file);
         if let Err(error) = self.serve(process) {
             if let Left::Memory(why) = inside.take_out(&self.file) {

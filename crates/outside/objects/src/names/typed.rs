@@ -2,7 +2,7 @@
 
 use super::placed::Placed;
 use super::process::Names;
-use crate::answer::{ObjectKind, ObjectName, TypeHandle, TypedAccess};
+use crate::answer::{ArrayPart, ObjectKind, ObjectName, TypeHandle, TypedAccess};
 use crate::dwarf::Language;
 use crate::module::Debug;
 use crate::path;
@@ -107,6 +107,14 @@ impl Names {
         self.recalled_of_type(ty, "element", |names, ty| {
             let types = &names.loaded(ty)?.tables.types;
             types.element(TypeId(ty.ty)).and_then(|e| types.size(e))
+        })
+    }
+
+    /// The arrays in a value of type `ty`, by ascending offset, without those in their elements.
+    pub fn arrays_in(&mut self, ty: TypeHandle) -> Vec<ArrayPart> {
+        self.recalled_of_type(ty, "arrays", |names, ty| {
+            let debug = names.loaded(ty);
+            debug.map_or(Vec::new(), |debug| debug.tables.types.arrays(TypeId(ty.ty)))
         })
     }
 

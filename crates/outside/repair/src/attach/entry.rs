@@ -1,11 +1,13 @@
 //! How the library gets into a program that we start. It comes only when there is something to
-//! move, so that a program without false sharing stays untouched. While the contending threads are
-//! measured, a thread of ours plans the hooks. When bytes are to be moved, all threads are stopped
-//! and the library is put in. Where the kernel does not let us stop threads, the program loads the
-//! library at its start instead. Called by `repairer` and `attach`.
+//! move, so that a program without false sharing stays untouched. A thread of ours plans the hooks:
+//! those of the C library as soon as the program has several threads, the others while the contending
+//! threads are measured. When bytes are to be moved, all threads are stopped and the library is put
+//! in. Where the kernel does not let us stop threads, the program loads the library at its start
+//! instead. Called by `repairer` and `attach`.
 
 use super::inject::Inside;
-use super::plan::{Plan, Stay};
+use super::module::Module;
+use super::plan::{Plan, Stay, covered};
 use super::refuse::unless_sound;
 use crate::control::ControlFile;
 use anyhow::{Context, Result, anyhow};
@@ -31,6 +33,8 @@ pub enum Entry {
 /// Preparations for putting the library in; none at first.
 #[derive(Default)]
 pub struct Late {
+    /// Plans what is the same for every program, or has done so.
+    foreseeing: Option<JoinHandle<Vec<Module>>>,
     planning: Option<JoinHandle<Result<Planned>>>,
 }
 
@@ -54,15 +58,35 @@ impl Entry {
         Ok(Self::Preloaded(library))
     }
 
-    /// Bytes are about to be moved: starts the preparations that take long, if they were not
-    /// started.
+    /// The program has come to have several threads, so that bytes may have to be moved soon: starts
+    /// what takes longest of the preparations, if that was not started.
+    pub fn foresee(&mut self, process: ProcessId) {
+        if let Self::Late(late) = self
+            && late.foreseeing.is_none()
+            && late.planning.is_none()
+        {
+            let made = move || {
+                let mappings = proc::mappings(process).unwrap_or_default();
+                // Why there is no plan is found again when it is needed.
+                covered(process, &mappings, Stay::ToTheEnd, Vec::new()).unwrap_or_default()
+            };
+            late.foreseeing = in_a_thread(made);
+        }
+    }
+
+    /// Bytes are about to be moved: starts the other preparations, if they were not started.
     pub fn plan(&mut self, process: ProcessId) {
         if let Self::Late(late) = self
             && late.planning.is_none()
         {
-            let made = move || Planned::of_a_child(process);
+            let foreseeing = late.foreseeing.take();
+            let made = move || {
+                let known = foreseeing.and_then(|foreseeing| foreseeing.join().ok());
+                sunder_guests::remap_library();
+                Planned::of_a_child(process, known.unwrap_or_default())
+            };
             // If no thread can be started, `take` makes the plan.
-            late.planning = Builder::new().name("sunder-plan".into()).spawn(made).ok();
+            late.planning = in_a_thread(made);
         }
     }
 
@@ -84,23 +108,35 @@ impl Late {
         let planned = self.planning.and_then(|planning| planning.join().ok());
         match planned {
             Some(Ok(planned)) => Ok(planned),
-            _ => Planned::of_a_child(process),
+            _ => Planned::of_a_child(process, Vec::new()),
         }
     }
 }
 
+fn in_a_thread<T: Send + 'static>(
+    made: impl FnOnce() -> T + Send + 'static,
+) -> Option<JoinHandle<T>> {
+    Builder::new().name("sunder-plan".into()).spawn(made).ok()
+}
+
 impl Planned {
-    fn of_a_child(process: ProcessId) -> Result<Self> {
-        Self::of(process, Calls::to_move(), Stay::ToTheEnd)
+    fn of_a_child(process: ProcessId, known: Vec<Module>) -> Result<Self> {
+        Self::of(process, Calls::to_move(), Stay::ToTheEnd, known)
     }
 
-    /// For `process` as it is at present. `calls` caches what its modules do.
+    /// For `process` as it is at present. `calls` caches what its modules do; `known` are modules
+    /// that were planned for earlier.
     ///
     /// # Errors
     /// Says why the library can't be put into the program.
-    pub fn of(process: ProcessId, mut calls: Calls, stay: Stay) -> Result<Self> {
+    pub fn of(
+        process: ProcessId,
+        mut calls: Calls,
+        stay: Stay,
+        known: Vec<Module>,
+    ) -> Result<Self> {
         unless_sound(process, &mut calls)?;
-        let plan = plan(process, &proc::mappings(process)?, stay, &mut calls)?;
+        let plan = plan(process, &proc::mappings(process)?, stay, &mut calls, known)?;
         Ok(Self { plan, calls, stay })
     }
 
@@ -114,7 +150,8 @@ impl Planned {
         let mappings = proc::mappings(process)?;
         let own = self.calls.own(&mappings);
         if !self.plan.is_for(&mappings) || own.is_ok_and(|own| own != self.plan.own()) {
-            self.plan = plan(process, &mappings, self.stay, &mut self.calls)?;
+            let known = std::mem::take(&mut self.plan.modules);
+            self.plan = plan(process, &mappings, self.stay, &mut self.calls, known)?;
         }
         let library = sunder_guests::remap_library();
         self.calls.lead(self.plan.own().to_vec());
@@ -123,9 +160,15 @@ impl Planned {
     }
 }
 
-fn plan(process: ProcessId, mappings: &Mappings, stay: Stay, calls: &mut Calls) -> Result<Plan> {
+fn plan(
+    process: ProcessId,
+    mappings: &Mappings,
+    stay: Stay,
+    calls: &mut Calls,
+    known: Vec<Module>,
+) -> Result<Plan> {
     let own = calls
         .own(mappings)
         .map_err(|why| anyhow!("nothing can be moved in it: {why}"))?;
-    Plan::new(process, mappings, stay, own)
+    Plan::new(process, mappings, stay, own, known)
 }

@@ -135,7 +135,7 @@ impl Inside {
             ensure!(
                 found == wanted,
                 "something else has changed the code of its C library, or of another that makes kernel \
-                 calls"
+                 calls: at {at:#x} there is {found:02x?} in place of {wanted:02x?}"
             );
         }
         Ok(())

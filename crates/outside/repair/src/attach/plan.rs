@@ -40,17 +40,20 @@ pub struct Plan {
 
 impl Plan {
     /// The plan for `process` with these mappings and with hooks for this `stay`; `own` are the
-    /// modules that make calls of their own.
+    /// modules that make calls of their own, and `known` what [`covered`] gave earlier.
     ///
     /// # Errors
     /// Says why there is no plan, as the second half of a sentence.
-    pub fn new(process: ProcessId, mappings: &Mappings, stay: Stay, own: Vec<Own>) -> Result<Self> {
+    pub fn new(
+        process: ProcessId,
+        mappings: &Mappings,
+        stay: Stay,
+        own: Vec<Own>,
+        known: Vec<Module>,
+    ) -> Result<Self> {
         let files = ForeignFiles::of(process);
         let code = || mappings.iter().filter(|m| m.execute && m.is_file());
-        let covered = code().filter(|m| is_covered(&m.path));
-        let mut modules: Vec<Module> = covered
-            .map(|m| module(&files, m, stay))
-            .collect::<Result<_>>()?;
+        let mut modules = covered(process, mappings, stay, known)?;
         let has = |name: &str| modules.iter().any(|m| m.path.ends_with(name));
         ensure!(
             has("/libc.so.6"),
@@ -136,6 +139,32 @@ impl Plan {
         self.patches()
             .any(|(base, p)| p.flags & BEFORE != 0 && base + p.entry == ip)
     }
+}
+
+/// The C library and the dynamic linker of `process`, which has these mappings: what takes longest of
+/// a plan, and is the same for every program. Those among `known`, from an earlier call for the same
+/// process, are not made again.
+///
+/// # Errors
+/// Says why one of them can't have hooks, as the second half of a sentence.
+pub fn covered(
+    process: ProcessId,
+    mappings: &Mappings,
+    stay: Stay,
+    mut known: Vec<Module>,
+) -> Result<Vec<Module>> {
+    let files = ForeignFiles::of(process);
+    let covered = mappings
+        .iter()
+        .filter(|m| m.execute && m.is_file() && is_covered(&m.path));
+    let of = |mapping: &Mapping| {
+        let code = (mapping.span.start.0, mapping.span.end().0);
+        let mut known = known.extract_if(.., |m| m.path == mapping.path && m.code == code);
+        known
+            .next()
+            .map_or_else(|| module(&files, mapping, stay), Ok)
+    };
+    covered.map(of).collect()
 }
 
 fn module(files: &ForeignFiles, mapping: &Mapping, stay: Stay) -> Result<Module> {

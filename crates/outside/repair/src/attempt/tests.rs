@@ -114,6 +114,8 @@ fn bytes_that_left_others_together_wait_for_another_layout() {
         Next::Nothing
     ));
     assert!(attempt.has_gone_back(), "another layout is looked for");
+    assert!(!attempt.has_failed(early), "nobody else is welcome yet");
+    assert!(attempt.has_failed(early + 1));
     assert!(matches!(
         step(&mut attempt, &area, early, &[]),
         Next::Nothing
@@ -122,6 +124,25 @@ fn bytes_that_left_others_together_wait_for_another_layout() {
         step(&mut attempt, &area, 4 * SECOND, &[]),
         Next::Mark
     ));
+}
+
+/// The area lies in the program's memory, too.
+#[test]
+fn any_numbers_in_the_area_are_borne() {
+    for number in [0, 1, SECOND, u64::MAX / 2, u64::MAX] {
+        let (mut attempt, area) = (attempt(), area());
+        for reason in 0..12 {
+            for word in [&area.took, &area.faults] {
+                word.store(number, Relaxed);
+            }
+            moved(&area, number.wrapping_add(reason.into()));
+            step(&mut attempt, &area, 5 * SECOND, &[]);
+            put_back(&area, number, reason);
+            step(&mut attempt, &area, 6 * SECOND, &[]);
+            step(&mut attempt, &area, 20 * SECOND, &[]);
+            attempt.has_failed(20 * SECOND);
+        }
+    }
 }
 
 #[test]
