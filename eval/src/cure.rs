@@ -101,9 +101,11 @@ fn compare(
             let same = !workload.deterministic || runs[n].stdout == runs[native].stdout;
             ensure!(
                 same && runs[n].status == runs[native].status,
-                "{} does not do under the command of {} what it does without",
+                "{} does not do under the command of {} what it does without: {}, but {}",
                 workload.name,
                 COLUMNS[n + 2],
+                runs[n].did(),
+                runs[native].did(),
             );
         }
         let mut fields = vec![workload.name.clone(), i.to_string()];

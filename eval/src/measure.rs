@@ -26,6 +26,13 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// What can be told of its end: the wait status, and the beginning of its output.
+    pub fn did(&self) -> String {
+        let output = String::from_utf8_lossy(&self.stdout);
+        let beginning: String = output.chars().take(200).collect();
+        format!("wait status {}, output {beginning:?}", self.status)
+    }
+
     /// User and system seconds of the processes that the program waited for: under `detect`, of the
     /// observed program.
     pub fn children_cpu(&self) -> f64 {
