@@ -294,7 +294,8 @@ fn until_found(size: u64, mut run: impl FnMut(&str) -> Result<(), String>) {
         let size = (times * size).to_string();
         let (found, together) = crate::support::targets::has_two_cpus(|| run(&size));
         let Err(instead) = found else { return };
-        missed = together.then_some(instead);
+        let (felt, told) = crate::support::contention::is_felt();
+        missed = (together && felt).then(|| format!("{instead}; {told}"));
     }
     if let Some(instead) = missed {
         panic!("threads ran side by side, and nothing was found: {instead}");

@@ -166,9 +166,15 @@ impl Target {
 
 /// The CPU time of all threads of a process, in seconds; `None` if there is no such process.
 pub fn cpu_seconds(process: &str) -> Option<f64> {
+    cpu_times(process).map(|(user, kernel)| user + kernel)
+}
+
+/// The same, in code of its own and in the kernel.
+pub fn cpu_times(process: &str) -> Option<(f64, f64)> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let fields: Vec<&str> = text.rsplit(')').next()?.split(' ').collect();
     let ticks = |n: usize| fields.get(n)?.parse::<f64>().ok();
     // SAFETY: takes an integer.
-    Some((ticks(12)? + ticks(13)?) / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64)
+    let second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    Some((ticks(12)? / second, ticks(13)? / second))
 }

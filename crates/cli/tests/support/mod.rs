@@ -8,6 +8,7 @@ pub mod built;
 pub mod by_hand;
 pub mod cases;
 pub mod confine;
+pub mod contention;
 pub mod counting;
 pub mod engines;
 pub mod installed;

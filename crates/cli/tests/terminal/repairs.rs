@@ -2,7 +2,7 @@
 //! everything out again, and that the program does not notice either, also if `top` is killed.
 
 use crate::screen::Screen;
-use crate::support::counting::{Target, cpu_seconds, program};
+use crate::support::counting::{Target, cpu_times, program};
 use crate::support::targets::{side_by_side, took};
 use std::cell::Cell;
 use std::io::Write;
@@ -53,16 +53,17 @@ thread_local! {
 /// side meanwhile: else they have nothing to gain, and their bytes go back. So may be while the tool
 /// measures, if not on the whole: that a move did not help counts the third time.
 fn has_moved(screen: &Screen, process: &str) -> Result<String, String> {
-    let cpu = || cpu_seconds(process).unwrap_or(0.0);
+    let cpu = || cpu_times(process).unwrap_or_default();
     let (before, begun) = (cpu(), Instant::now());
-    let stays = stays_moved(screen);
-    if let Err(wrong) = &stays {
+    stays_moved(screen).map_err(|wrong| {
         let not_helped = NOT_HELPED.get() + u32::from(wrong.contains("did not help"));
         let is_chance = not_helped > NOT_HELPED.replace(not_helped) && not_helped < 3;
-        let used = if is_chance { 0.0 } else { cpu() - before };
+        let now = cpu();
+        let (user, kernel) = (now.0 - before.0, now.1 - before.1);
+        let used = if is_chance { 0.0 } else { user + kernel };
         took(used, begun.elapsed().as_secs_f64());
-    }
-    stays
+        format!("{wrong}\nmeanwhile it had {user:.2} s of CPU time in its code and {kernel:.2} s in the kernel")
+    })
 }
 
 fn stays_moved(screen: &Screen) -> Result<String, String> {
