@@ -1,6 +1,7 @@
 //! `cure`: every program as it is, fixed by hand, and under `repair`, `protect` and `cure`, without
-//! a plan and with the one that an earlier run saved; and the fixed variant under `cure`, which must
-//! not slow it down. Runs take turns.
+//! a plan and with the one that an earlier run saved; under `protect --eager`, which is SHERIFF's own
+//! way (its section 5); and the fixed variant under `cure`, which must not slow it down. Runs take
+//! turns.
 
 use crate::measure::{Measurement, median, quantile, run as measure};
 use crate::options::{Options, Set};
@@ -11,9 +12,10 @@ use crate::remedy::{each_pair, said};
 use anyhow::{Result, ensure};
 use std::fmt::Write as _;
 use std::path::Path;
+use std::process::Command;
 use sunder_workloads::Workload;
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "workload",
     "run",
     "native_s",
@@ -23,8 +25,13 @@ const COLUMNS: [&str; 10] = [
     "cure_s",
     "plan_s",
     "fixed_under_cure_s",
+    "eager_s",
     "said",
 ];
+
+/// A run under `--eager` may take this many times its native time, and [`MORE`] seconds.
+const LONGEST: f64 = 10.0;
+const MORE: f64 = 10.0;
 
 /// A program is one that a fix helps if it is this many times as fast when it is fixed by hand.
 const WORTH: f64 = 1.15;
@@ -39,14 +46,18 @@ struct Row {
     cure: f64,
     plan: f64,
     fixed_under_cure: f64,
+    /// `None` if its output or its end was another one in any run.
+    eager: Option<f64>,
     said: String,
 }
 
 impl Row {
     /// The seconds under each remedy, in the order of the summary.
-    const fn under(&self) -> [f64; 5] {
+    fn under(&self) -> [Option<f64>; 6] {
         let better = self.repair.min(self.protect);
-        [self.repair, self.protect, better, self.cure, self.plan]
+        let safe = [self.repair, self.protect, better, self.cure, self.plan].map(Some);
+        let [repair, protect, better, cure, plan] = safe;
+        [repair, protect, better, cure, plan, self.eager]
     }
 }
 
@@ -62,8 +73,8 @@ pub fn run(options: &Options, seconds: f64) -> Result<()> {
             Set::Pairs => "cure-pairs",
         },
         "Programs with false sharing as they are, fixed by hand, and under `sunder repair`, `sunder \
-         protect` and `sunder cure`, the last without and with a plan from an earlier run; and the \
-         fixed ones under `sunder cure`. In turns.",
+         protect` and `sunder cure`, the last without and with a plan from an earlier run; under \
+         `sunder protect --eager`; and the fixed ones under `sunder cure`. In turns.",
         options.repetitions,
         &COLUMNS,
     )?;
@@ -86,17 +97,24 @@ fn compare(
     std::fs::create_dir_all(&folder)?;
     let plan = folder.join("plan.json").display().to_string();
     let said = said(&mut shared.under(sunder, "cure", &["--save", &plan]))?;
-    let mut seen: [Vec<Measurement>; 7] = Default::default();
+    let mut seen: [Vec<Measurement>; 8] = Default::default();
+    let mut is_kept = true;
     for i in 0..options.repetitions {
+        let native = measure(&mut shared.native())?;
+        let eager = shared.under(sunder, "protect", &["--quiet", "--eager"]);
         let runs = [
-            measure(&mut shared.native())?,
+            native.clone(),
             measure(&mut fixed.native())?,
             measure(&mut shared.under(sunder, "repair", &["--quiet"]))?,
             measure(&mut shared.under(sunder, "protect", &["--quiet"]))?,
             measure(&mut shared.under(sunder, "cure", &["--quiet"]))?,
             measure(&mut shared.under(sunder, "cure", &["--quiet", "--plan", &plan]))?,
             measure(&mut fixed.under(sunder, "cure", &["--quiet"]))?,
+            measure(&mut limited(&eager, LONGEST * native.wall + MORE))?,
         ];
+        // It must be asked for, since it can't be right for programs that publish data by plain stores.
+        is_kept &= runs[7].status == native.status
+            && (!workload.deterministic || runs[7].stdout == native.stdout);
         for (n, native) in [(2, 0), (3, 0), (4, 0), (5, 0), (6, 1)] {
             let same = !workload.deterministic || runs[n].stdout == runs[native].stdout;
             ensure!(
@@ -127,8 +145,28 @@ fn compare(
         cure: wall(4),
         plan: wall(5),
         fixed_under_cure: wall(6),
+        eager: is_kept.then(|| wall(7)),
         said,
     })
+}
+
+/// The same command, ended after so many seconds, with status 124.
+fn limited(command: &Command, seconds: f64) -> Command {
+    let mut limited = Command::new("timeout");
+    limited
+        .args(["-k", "5", &format!("{seconds:.0}")])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        limited.current_dir(folder);
+    }
+    limited
 }
 
 fn summary(rows: &[Row]) -> String {
@@ -151,11 +189,17 @@ fn summary(rows: &[Row]) -> String {
         "the better of the two",
         "cure",
         "cure with a plan",
+        "protect --eager",
     ];
     for (way, name) in ways.into_iter().enumerate() {
-        let time = |row: &Row| row.under()[way];
-        let of_fixed: Vec<f64> = worth.iter().map(|row| row.by_hand / time(row)).collect();
-        let of_native: Vec<f64> = worth.iter().map(|row| row.native / time(row)).collect();
+        let times = worth
+            .iter()
+            .filter_map(|row| Some((row, row.under()[way]?)));
+        let of_fixed: Vec<f64> = times
+            .clone()
+            .map(|(row, time)| row.by_hand / time)
+            .collect();
+        let of_native: Vec<f64> = times.map(|(row, time)| row.native / time).collect();
         if of_fixed.is_empty() {
             continue;
         }
@@ -171,6 +215,16 @@ fn summary(rows: &[Row]) -> String {
             quantile(&of_native, 0.0),
         );
     }
+    let others = rows.iter().filter(|row| row.eager.is_none());
+    let others: Vec<_> = others.map(|row| row.name.as_str()).collect();
+    if !others.is_empty() {
+        let _ = writeln!(
+            text,
+            "\nUnder `protect --eager` {} had another output or another end, and are left out of its row: {}.",
+            others.len(),
+            others.join(", "),
+        );
+    }
     let unneeded: Vec<f64> = rows
         .iter()
         .map(|row| row.fixed_under_cure / row.by_hand)
@@ -184,13 +238,14 @@ fn summary(rows: &[Row]) -> String {
         );
     }
     text.push_str(
-        "\n| program | native s | by hand s | repair s | protect s | cure s | with a plan s | cure, \
-         of by hand | fixed under cure | said |\n|---|---|---|---|---|---|---|---|---|---|\n",
+        "\n| program | native s | by hand s | repair s | protect s | cure s | with a plan s | eager s | \
+         cure, of by hand | fixed under cure | said |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for row in rows {
         let _ = writeln!(
             text,
-            "| {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.3} | {} |",
+            "| {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {} | {:.2} | {:.3} | {} |",
             row.name,
             row.native,
             row.by_hand,
@@ -198,6 +253,8 @@ fn summary(rows: &[Row]) -> String {
             row.protect,
             row.cure,
             row.plan,
+            row.eager
+                .map_or_else(|| "other output".into(), |time| format!("{time:.2}")),
             row.by_hand / row.cure,
             row.fixed_under_cure / row.by_hand,
             row.said,
