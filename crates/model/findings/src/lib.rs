@@ -41,8 +41,8 @@ pub use language::Language;
 pub use limit::Limit;
 pub use ranking::{DEFAULT_THRESHOLD_PERCENT, Standing, rank};
 pub use repair::{
-    Cure, IsolatedObject, Move, Moved, MovedGroup, Progress, Repair, RewrittenCode, RolledBack,
-    ThreadProgress, Unrepaired,
+    Cure, FaultsSoFar, IsolatedObject, Move, Moved, MovedGroup, Progress, Repair, RewrittenCode,
+    RolledBack, ThreadProgress, Unrepaired,
 };
 pub use schema::*;
 pub use sharing::Sharing;

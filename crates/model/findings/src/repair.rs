@@ -130,8 +130,23 @@ pub struct Move {
     /// The threads' progress after the move divided by that before; none if it was not
     /// measured.
     pub gain: Option<f64>,
+    /// The faults over time: how many there had been at which moment, at the looks that found more
+    /// than the one before. Threads come to copies of code by faults, so a move is complete when
+    /// there are no more (Plastic, Figure 9).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults_over_time: Vec<FaultsSoFar>,
     /// Why and when the bytes were put back; none if they stayed.
     pub rolled_back: Option<RolledBack>,
+}
+
+/// How many faults there had been at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct FaultsSoFar {
+    /// The moment, in seconds from the start.
+    pub at_seconds: f64,
+    /// The faults since the bytes were moved.
+    pub faults: u64,
 }
 
 /// A group of bytes that moved together.

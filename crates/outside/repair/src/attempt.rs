@@ -365,8 +365,7 @@ impl Attempt {
             return;
         }
         // The program may write any number there.
-        let faults = area.faults.load(Relaxed);
-        stay.faults = faults.saturating_sub(stay.faults_before);
+        stay.count(now, area.faults.load(Relaxed));
         if state == ROLLED_BACK {
             let reason = area.reason.load(Relaxed);
             stay.back = Some((reason, area.rolled_back.load(Relaxed)));

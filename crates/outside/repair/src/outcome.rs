@@ -5,7 +5,7 @@ use super::attempt::{Attempt, Stay};
 use super::serve::Server;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_access::{Address, CodeAddress, Time};
-use sunder_findings::{Move, Moved, Progress, RolledBack, ThreadProgress, Unrepaired};
+use sunder_findings::{FaultsSoFar, Move, Moved, Progress, RolledBack, ThreadProgress, Unrepaired};
 use sunder_plan::progress::WORTH_KEEPING;
 use sunder_wire::remap::{self, Area, BY_INSTRUCTION, BY_TOOL, FREE, REFUSED, ROLLING_BACK};
 
@@ -133,6 +133,12 @@ fn shown(stay: &Stay, refusal: Option<&str>, seconds: &dyn Fn(u64) -> f64) -> Mo
         at_seconds: seconds(stay.applied),
         took_microseconds: stay.took as f64 / 1000.0,
         faults: stay.faults,
+        faults_over_time: (stay.faults_over_time.iter())
+            .map(|&(at, faults)| FaultsSoFar {
+                at_seconds: seconds(at),
+                faults,
+            })
+            .collect(),
         gain,
         rolled_back,
     }

@@ -15,6 +15,8 @@ pub struct Stay {
     pub(super) faults_before: u64,
     /// Faults on the area in this stay.
     pub faults: u64,
+    /// How many there had been at which moment, in ns of the monotonic clock; see [`Self::count`].
+    pub faults_over_time: Vec<(u64, u64)>,
     /// Gain of each thread; empty if none was measured.
     pub gains: Vec<(ThreadId, Gain)>,
     /// It ends because threads contend for bytes that it has left together.
@@ -23,7 +25,24 @@ pub struct Stay {
     pub back: Option<(u32, u64)>,
 }
 
+/// Most moments at which faults are remembered.
+const MOST_MOMENTS: usize = 128;
+
 impl Stay {
+    /// At the moment `now`, `faults` faults on the area have been counted in all stays together. The
+    /// last remembered moment is that at which the last one was seen.
+    pub(super) fn count(&mut self, now: u64, faults: u64) {
+        let faults = faults.saturating_sub(self.faults_before);
+        if faults == self.faults {
+            return;
+        }
+        self.faults = faults;
+        if self.faults_over_time.len() == MOST_MOMENTS {
+            self.faults_over_time.pop();
+        }
+        self.faults_over_time.push((now, faults));
+    }
+
     /// How many times as fast the threads got on; the mean of all.
     pub fn gain(&self) -> Option<f64> {
         mean(&self.gains)
@@ -51,4 +70,27 @@ fn least(gains: &[(ThreadId, Gain)]) -> Option<f64> {
 pub(super) fn mean(gains: &[(ThreadId, Gain)]) -> Option<f64> {
     let sum: f64 = gains.iter().map(|g| g.1.ratio.ln()).sum();
     (!gains.is_empty()).then(|| (sum / gains.len() as f64).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_with_new_faults_are_remembered_and_the_last_is_always_there() {
+        let mut stay = Stay {
+            faults_before: 10,
+            ..Stay::default()
+        };
+        for (now, faults) in [(1, 10), (2, 12), (3, 12), (4, 15)] {
+            stay.count(now, faults);
+        }
+        assert_eq!(stay.faults, 5);
+        assert_eq!(stay.faults_over_time, [(2, 2), (4, 5)]);
+        for more in 0..1000 {
+            stay.count(10 + more, 16 + more);
+        }
+        assert_eq!(stay.faults_over_time.len(), MOST_MOMENTS);
+        assert_eq!(stay.faults_over_time.last(), Some(&(1009, 1005)));
+    }
 }
