@@ -47,7 +47,7 @@ struct Step {
 /// A step: its record, what it makes, and its options in full and where time is short.
 type Entry = (&'static str, &'static str, &'static str, &'static str);
 
-const STEPS: [Entry; 15] = [
+const STEPS: [Entry; 17] = [
     (
         "detection",
         "SHERIFF, Tables 1 and 2",
@@ -95,6 +95,18 @@ const STEPS: [Entry; 15] = [
         "Plastic, Figure 9; the thesis, Figure 5.4",
         "repair-progress",
         "repair-progress --repetitions 1",
+    ),
+    (
+        "repair-callers",
+        "Plastic, section 6.1: other callers of the same code",
+        "repair-callers",
+        "repair-callers --repetitions 3",
+    ),
+    (
+        "first-stage",
+        "the thesis, Figures 4.2 and 5.1, with samples in place of counters",
+        "first-stage",
+        "first-stage --repetitions 1",
     ),
     (
         "cure-pairs",

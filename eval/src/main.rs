@@ -3,10 +3,12 @@
 
 mod all;
 mod build_times;
+mod callers;
 mod chaos;
 mod cores;
 mod cure;
 mod detection;
+mod first_stage;
 mod fleet;
 mod gain;
 mod ground_truth;
@@ -115,6 +117,15 @@ enum Command {
     /// How far a program is over time under `sunder repair`, and with more threads:
     /// Plastic's Figure 9 and the thesis' Figure 5.4
     RepairProgress,
+    /// What a move costs a thread that calls the same code with other data: Plastic's section 6.1
+    RepairCallers,
+    /// How well turns of threads in samples tell programs that share falsely from others, in place of
+    /// counters: the thesis' Figures 4.2 and 5.1
+    FirstStage {
+        /// Make each program work so long that it takes about this many seconds
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+    },
     /// The same under `sunder protect`, live and with a saved result, and under `detect` by
     /// isolation: SHERIFF's Tables 3 and 4, Figures 7 and 8
     Protect {
@@ -207,6 +218,8 @@ fn main() -> Result<()> {
             let most = options.threads.iter().max().map(|&most| most as usize);
             progress::run(&options, most.unwrap_or_else(cpus))
         }
+        Command::RepairCallers => callers::run(&options),
+        Command::FirstStage { seconds } => first_stage::run(&options, seconds),
         Command::Protect { seconds } => protect::run(&options, seconds),
         Command::Cure { seconds } => cure::run(&options, seconds),
         Command::Stress => stress::run(&options),
