@@ -93,9 +93,12 @@ pub fn run(options: &Options) -> Result<()> {
             quantile(all, 0.75)
         )
     };
+    let more = match unmoved {
+        0 => String::new(),
+        runs => format!("; in {runs} more nothing was moved"),
+    };
     record.finish(&format!(
-        "CPU time of a call of the third thread after the move (Plastic: at most 1 % more), in {} runs; in \
-         {unmoved} more nothing was moved.\n\n\
+        "CPU time of a call of the third thread after the move (Plastic: under 1 % more), in {} runs{more}.\n\n\
          | relative to | median | lower quarter | upper quarter |\n|---|---|---|---|\n{}{}",
         of_before.len(),
         row("the same thread before the move", &of_before),
