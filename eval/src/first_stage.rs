@@ -12,13 +12,15 @@ use anyhow::Result;
 use std::fmt::Write as _;
 use std::path::Path;
 use sunder_findings::Findings;
-use sunder_workloads::Workload;
+use sunder_workloads::{Variant, Workload};
 
 /// Parts of a run, for the figure over time.
 const PARTS: usize = 10;
 
 /// What was seen of a program.
 struct Seen {
+    /// Whether the table of verdicts says that sharing, false or true, must be found in it.
+    shares: bool,
     /// Turns of threads on lines in a second of the program's CPU time, in each run.
     rates: Vec<f64>,
     /// Runs in which a line was suspected, so that the later stages looked closer.
@@ -51,10 +53,10 @@ pub fn run(options: &Options, seconds: f64) -> Result<()> {
         ],
     )?;
     let rows = each_pair(options, seconds, |workload, [shared, fixed]| {
-        let mut look = |target: &Target, variant: &str| {
+        let mut look = |target: &Target, variant: Variant| {
             seen(&sunder, options, workload, target, variant, &mut record)
         };
-        let both = [look(shared, "shared")?, look(fixed, "fixed")?];
+        let both = [look(shared, Variant::Shared)?, look(fixed, Variant::Fixed)?];
         println!("{}", workload.name);
         Ok((workload.name.clone(), both))
     })?;
@@ -66,10 +68,11 @@ fn seen(
     options: &Options,
     workload: &Workload,
     target: &Target,
-    variant: &str,
+    variant: Variant,
     record: &mut Record,
 ) -> Result<Seen> {
     let mut seen = Seen {
+        shares: workload.verdict(variant).must_find().next().is_some(),
         rates: Vec::new(),
         suspected: 0,
         over_time: [0.0; PARTS],
@@ -84,7 +87,8 @@ fn seen(
         seen.suspected += usize::from(suspected.is_some());
         record.row(&[
             workload.name.clone(),
-            variant.into(),
+            variant.name().into(),
+            seen.shares.to_string(),
             i.to_string(),
             format!("{rate:.0}"),
             suspected.map_or_else(String::new, |s| format!("{:.0}", s * 1e3)),
@@ -108,38 +112,43 @@ fn over_time(result: &Findings) -> [f64; PARTS] {
 }
 
 fn summary(rows: &[(String, [Seen; 2])], runs: usize) -> String {
-    let rate = |seen: &Seen| median(&seen.rates);
-    let shared: Vec<f64> = rows.iter().map(|(_, both)| rate(&both[0])).collect();
-    let fixed: Vec<f64> = rows.iter().map(|(_, both)| rate(&both[1])).collect();
-    let highest = quantile(&fixed, 1.0);
-    let above = shared.iter().filter(|rate| **rate > highest).count();
-    let suspected = |n: usize| {
-        rows.iter()
-            .map(|(_, both)| both[n].suspected)
-            .sum::<usize>()
+    let rate = |seen: &Seen| median(&seen.rates) / 1e3;
+    let of = |shares: bool| {
+        let all = rows.iter().flat_map(|(_, both)| both);
+        let all: Vec<&Seen> = all.filter(|seen| seen.shares == shares).collect();
+        let rates: Vec<f64> = all.iter().map(|seen| rate(seen)).collect();
+        let suspected = all.iter().map(|seen| seen.suspected).sum::<usize>();
+        (all.len(), rates, suspected)
     };
-    let all = rows.len() * runs;
-    let mut text = format!(
-        "Turns in a second of CPU time, medians of all programs: {:.0} as they are, {:.0} fixed by hand. The \
-         highest of a fixed one is {highest:.0}; {above} of {} programs as they are lie above it. A line \
-         was suspected in {} of {all} runs of programs as they are, and in {} of {all} runs of fixed ones, of \
-         which some still have sharing that costs little.\n\n\
-         | program | turns a second of CPU time, thousands | suspected in runs | fixed | suspected in runs | \
-         as it is, in tenths of the run, thousands |\n|---|---|---|---|---|---|\n",
-        median(&shared),
-        median(&fixed),
-        rows.len(),
-        suspected(0),
-        suspected(1),
+    let mut text = String::from(
+        "Programs as they are and fixed by hand, by what the table of verdicts says of them; turns in a \
+         second of CPU time, thousands, medians of each program's runs:\n\n\
+         | sharing, false or true, must be found | programs | lowest | median | highest | a line was suspected \
+         in runs |\n|---|---|---|---|---|---|\n",
+    );
+    for (name, shares) in [("yes", true), ("no", false)] {
+        let (count, rates, suspected) = of(shares);
+        let _ = writeln!(
+            text,
+            "| {name} | {count} | {:.1} | {:.1} | {:.1} | {suspected} of {} |",
+            quantile(&rates, 0.0),
+            median(&rates),
+            quantile(&rates, 1.0),
+            count * runs,
+        );
+    }
+    text.push_str(
+        "\n| program | as it is, thousands | suspected in runs | fixed | suspected in runs | as it is, in \
+         tenths of the run, thousands a second |\n|---|---|---|---|---|---|\n",
     );
     for (name, [shared, fixed]) in rows {
         let parts = shared.over_time.map(|turns| format!("{:.0}", turns / 1e3));
         let _ = writeln!(
             text,
             "| {name} | {:.1} | {} of {runs} | {:.1} | {} of {runs} | {} |",
-            rate(shared) / 1e3,
+            rate(shared),
             shared.suspected,
-            rate(fixed) / 1e3,
+            rate(fixed),
             fixed.suspected,
             parts.join(" "),
         );
