@@ -9,10 +9,11 @@ use super::known::Known;
 use super::lines::{can_come_apart, false_cost};
 use super::mark::Mark;
 use super::movable::can_be_moved;
+use super::pages::Pages;
 use super::pattern::{Apart, Learned, seen, take_apart};
 use super::proposal::{Layout, Proposal};
 use super::sampled::Sampled;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use sunder_access::{Address, CodeAddress, LINE, Mapping, Mappings, PAGE, Span, Time};
 use sunder_findings::Unrepaired;
@@ -33,10 +34,10 @@ const RECENT: Duration = Duration::from_millis(200);
 #[derive(Default)]
 pub struct Chooser {
     /// Pages that were decided about, and are not looked at again.
-    done: HashSet<u64>,
+    done: Pages,
     /// Pages whose refusal was reported, and that are left alone as long as their lines are shared
     /// as they are.
-    reported: HashSet<u64>,
+    reported: Pages,
     /// The lines that may be moved next.
     pending: Option<Pending>,
     /// The objects of a saved result.
@@ -139,7 +140,7 @@ impl Chooser {
             v.owner.is_none()
                 && is_among(self.only.as_deref(), v.line)
                 && now.since(runs.last(v)) < RECENT
-                && !self.done.contains(&(v.line.0 & !(PAGE - 1)))
+                && !self.done.hold(v.line.0)
                 && !rests(v.line.0)
         };
         let recognised = recognised(&mut self.known, process, verdicts.iter().filter(open));
@@ -162,9 +163,8 @@ impl Chooser {
         let first = settled.iter().filter(saved).find(dear);
         let first = first.or_else(|| settled.iter().find(dear));
         // A line whose false part is not worth a move is reported, once.
-        let is_unreported = |v: &&&Verdict| {
-            v.cost_share >= WORTH_MOVING && !self.reported.contains(&(v.line.0 & !(PAGE - 1)))
-        };
+        let is_unreported =
+            |v: &&&Verdict| v.cost_share >= WORTH_MOVING && !self.reported.hold(v.line.0);
         let Some(&first) = first.or_else(|| settled.iter().find(is_unreported)) else {
             self.pending = None;
             return Look::Nothing;
@@ -181,16 +181,16 @@ impl Chooser {
             return look;
         }
         let line = first.line.0;
-        let pages = proposal.as_ref().map_or_else(
+        let (page, len) = proposal.as_ref().map_or_else(
             |_| around(line, settled.iter().copied()),
             |proposal| (proposal.page, proposal.len),
         );
-        let all = (0..pages.1 / PAGE).map(|n| pages.0 + n * PAGE);
-        if worth {
-            self.done.extend(all);
+        let decided = if worth {
+            &mut self.done
         } else {
-            self.reported.extend(all);
-        }
+            &mut self.reported
+        };
+        decided.add(page, len);
         match proposal {
             Ok(proposal) => {
                 if !self.not.is_empty() {
@@ -262,7 +262,8 @@ impl Chooser {
         } else {
             Measured::Well
         };
-        let measured = measured >= wanted || !worth || waited >= MEASURED;
+        // What can't be moved needs no comparison with the time after a move, and another remedy waits.
+        let measured = measured >= wanted || !worth || proposal.is_err() || waited >= MEASURED;
         if !gathered || !contended && waited < OVER || !measured || !steady {
             let lines = settled.iter().filter(|v| can_come_apart(v));
             let bytes = lines.copied().flat_map(measurable);
@@ -296,6 +297,12 @@ impl Chooser {
         })
     }
 
+    /// The pages with `at` and around it that were decided about; its line alone if it is on none of
+    /// them.
+    pub fn decided(&self, at: Address) -> Span {
+        self.done.around(at).unwrap_or(Span::new(at, LINE))
+    }
+
     /// Whether another layout may be tried for the bytes of these pages.
     pub fn may_try_another(&self, page: u64, len: u64) -> bool {
         let on = |&&(from, _): &&(u64, u64)| from.wrapping_sub(page) < len;
@@ -321,7 +328,7 @@ impl Chooser {
     /// The same bytes are moved again with the same layout.
     pub fn moved_again(&mut self, page: u64, len: u64) {
         self.put_back.retain(|b| b.page != page);
-        self.done.extend((0..len / PAGE).map(|n| page + n * PAGE));
+        self.done.add(page, len);
     }
 
     /// The bytes of these spans are looked at again, whatever was decided about them.
@@ -331,7 +338,7 @@ impl Chooser {
             let len = (span.end().0 - page).next_multiple_of(PAGE);
             self.open(page, len);
             self.learned.forget(page, len);
-            self.reported.retain(|at| at.wrapping_sub(page) >= len);
+            self.reported.remove(page, len);
             self.put_back
                 .retain(|back| back.page.wrapping_sub(page) >= len);
             let is_there = |&(from, _): &(u64, u64)| from.wrapping_sub(page) < len;
@@ -342,15 +349,14 @@ impl Chooser {
 
     fn open(&mut self, page: u64, len: u64) {
         self.put_back.retain(|b| b.page != page);
-        self.done.retain(|at| at.wrapping_sub(page) >= len);
+        self.done.remove(page, len);
     }
 
     /// Gives up pages for which no other layout was found in time.
     fn give_up_old(&mut self, now: Time) {
         let over = self.put_back.extract_if(.., |b| b.until <= now);
         for old in over {
-            let pages = (0..old.len / PAGE).map(|n| old.page + n * PAGE);
-            self.done.extend(pages);
+            self.done.add(old.page, old.len);
         }
     }
 
@@ -528,7 +534,7 @@ mod tests {
     #[test]
     fn pages_put_back_get_few_other_layouts_in_limited_time() {
         let mut chooser = Chooser::default();
-        let is_open = |chooser: &Chooser| !chooser.done.contains(&HERE);
+        let is_open = |chooser: &Chooser| !chooser.done.hold(HERE);
         chooser.moved_again(HERE, 2 * PAGE);
         for n in 0..LAYOUTS as u64 {
             assert!(!is_open(&chooser));

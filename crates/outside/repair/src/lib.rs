@@ -25,6 +25,7 @@ mod lines;
 mod mark;
 mod movable;
 mod outcome;
+mod pages;
 mod pattern;
 mod place;
 mod proposal;

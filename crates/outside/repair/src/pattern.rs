@@ -6,6 +6,7 @@ use super::elements::{Object, Objects};
 use super::layout::have_room;
 use super::lines::can_come_apart;
 use super::movable::can_be_moved;
+use super::pages::Pages;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 use sunder_access::{Address, PAGE, Span, Time};
@@ -49,7 +50,7 @@ pub fn take_apart(
     settled: &[&Verdict],
     (page, len): (u64, u64),
     uses: Option<&[Use]>,
-    taken: &HashSet<u64>,
+    taken: &Pages,
     learned: &Learned,
 ) -> Result<Apart, Unmoved> {
     let known = |process: &Process, page, len| {
@@ -62,11 +63,10 @@ pub fn take_apart(
     let beside = beside(process, &objects);
     let wide = around(&first.groups, &objects, &beside, (page, len));
     let mut new = (0..wide.1 / PAGE).map(|n| wide.0 + n * PAGE);
-    let grown =
-        wide != (page, len) && uses.is_none() && !new.any(|page| taken.contains(&page)) && {
-            let mappings = process.mappings().clone();
-            can_be_moved(process, &mappings, wide.0, wide.1).is_ok()
-        };
+    let grown = wide != (page, len) && uses.is_none() && !new.any(|page| taken.hold(page)) && {
+        let mappings = process.mappings().clone();
+        can_be_moved(process, &mappings, wide.0, wide.1).is_ok()
+    };
     let (page, len) = if grown { wide } else { (page, len) };
     let mut all = known(process, page, len);
     let mut found = if grown { groups(&all, GROUPS)? } else { first };

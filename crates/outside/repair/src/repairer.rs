@@ -22,7 +22,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
-use sunder_access::{Address, CodeAddress, LINE, Mappings, ProcessId, Span, Time};
+use sunder_access::{Address, CodeAddress, Mappings, ProcessId, Span, Time};
 use sunder_findings::{Repair, Unrepaired};
 use sunder_hooking::Calls;
 use sunder_live::{Live, LiveRemedy, Loaded, Stage};
@@ -314,7 +314,8 @@ impl Repairer {
             return vec![Span::new(Address(0), u64::MAX)];
         }
         let refused = self.refused.iter().filter_map(|one| one.address);
-        let refused = refused.map(|at| Span::new(at, LINE));
+        // Of some lines only samples tell; a remedy that wants certainty takes a line beside them.
+        let refused = refused.map(|at| self.chooser.decided(at));
         let now = monotonic_now().0;
         let back = self.attempts.iter().filter(|one| one.has_failed(now));
         let back = back.map(Attempt::pages);
