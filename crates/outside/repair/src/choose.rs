@@ -74,6 +74,8 @@ impl PutBack {
 /// Confirmed lines that are about to be moved.
 struct Pending {
     since: Time,
+    /// Looks since then.
+    looks: u32,
     /// What threads had used of them by then.
     mark: Mark,
     /// The layout that they would get, and since when it is the same.
@@ -103,6 +105,8 @@ pub enum Look {
 
 /// How long we wait for further lines after the first one is confirmed.
 const GATHERING: Duration = Duration::from_millis(30);
+/// How often we look for them in that time: to name a line may take as long.
+const LOOKS: u32 = 3;
 /// How long the layout must have stayed the same: elements of an object are seen one after the
 /// other.
 const STEADY: Duration = Duration::from_millis(15);
@@ -244,15 +248,17 @@ impl Chooser {
         }
         let pending = self.pending.get_or_insert_with(|| Pending {
             since: now,
+            looks: 0,
             mark: Mark::of(settled.iter().copied()),
             layout: (layout.clone(), now),
         });
+        pending.looks += 1;
         if pending.layout.0 != layout {
             pending.layout = (layout, now);
         }
         let waited = now.since(pending.since);
         // A layout from a saved result needs no more lines.
-        let gathered = is_known || waited >= GATHERING;
+        let gathered = is_known || waited >= GATHERING && pending.looks >= LOOKS;
         let steady = now.since(pending.layout.1) >= enough || waited >= LONGEST;
         let steady = !worth || is_known || steady;
         let contended = !worth || pending.mark.is_contended(first);

@@ -6,7 +6,7 @@ use sunder_access::{Address, LINE, PAGE, Span};
 use sunder_objects::{ArrayPart, ObjectKind};
 use sunder_pipeline::Process;
 use sunder_pipeline::{Part, TypedPointer, objects_on_line};
-use sunder_plan::remap::Extent;
+use sunder_plan::remap::{Extent, Group};
 use sunder_sharing::Verdict;
 use sunder_wire::remap::MOST_MOVED;
 
@@ -32,6 +32,14 @@ impl Object {
             size: span.len.saturating_sub(first),
             element: self.element,
         }
+    }
+
+    /// Whether debug information may say that other threads have elements of it beside these groups: not
+    /// if it is a block of the heap that holds one group. The pages of the groups begin at `page`.
+    pub fn may_have_elements(&self, groups: &[Group], page: u64) -> bool {
+        let span = |group: &Group| Span::new(Address(page + group.offset), group.size);
+        let within = groups.iter().filter(|group| self.span.overlaps(span(group)));
+        self.element.is_none() && (!self.is_block || within.count() > 1)
     }
 
     /// A line of which nothing else is known.

@@ -58,8 +58,13 @@ pub fn take_apart(
         uses.map_or_else(seen, <[Use]>::to_vec)
     };
     let first = groups(&known(process, page, len), GROUPS)?;
-    let lines = settled.iter().copied().filter(|v| on(v, page, len));
-    let objects = objects.on(process, lines, in_several_places(&first.groups));
+    let lines = || settled.iter().copied().filter(|v| on(v, page, len));
+    let others_run = others_run(process, &first.groups);
+    let wanted = in_several_places(&first.groups) || others_run && {
+        let known = objects.on(process, lines(), false);
+        known.iter().any(|o| o.may_have_elements(&first.groups, page))
+    };
+    let objects = objects.on(process, lines(), wanted);
     let beside = beside(process, &objects);
     let wide = around(&first.groups, &objects, &beside, (page, len));
     let mut new = (0..wide.1 / PAGE).map(|n| wide.0 + n * PAGE);
@@ -73,7 +78,7 @@ pub fn take_apart(
     let there = beside.iter().filter(|(at, _)| at.0 >= page);
     all.extend(there.map(|(at, word)| used(word, at.0 - page)));
     let extents: Vec<Extent> = objects.iter().map(|o| o.extent(page)).collect();
-    let whole = whole_elements(&found.groups, &all, &extents, len);
+    let whole = whole_elements(&found.groups, &all, &extents, len, others_run);
     let wide = widen(&whole, &all, &extents, len);
     if wide.len() <= GROUPS && have_room(&wide) {
         found.groups = wide;
@@ -154,6 +159,15 @@ fn latest(process: &Process, before: Duration) -> Time {
 fn in_several_places(groups: &[Group]) -> bool {
     let mut met = HashSet::new();
     groups.iter().any(|group| !met.insert(&group.threads))
+}
+
+/// Whether threads run that are in none of these groups. They may have elements of the object, too.
+fn others_run(process: &Process, groups: &[Group]) -> bool {
+    let since = latest(process, OFF_CPU_LIMIT);
+    let known: HashSet<u32> = groups.iter().flat_map(|g| &g.threads).copied().collect();
+    let times = process.judge.thread_time();
+    let mut running = times.iter().filter(|t| t.samples > 0 && t.last >= since);
+    running.any(|t| !known.contains(&t.thread.0))
 }
 
 /// The accesses of running threads to these objects, on any line.

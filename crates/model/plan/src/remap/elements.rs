@@ -1,7 +1,7 @@
 //! Whole elements for groups: where an object is made of elements and each was seen to be one thread's,
 //! all bytes of an element are that thread's. If the threads' elements follow each other in turn, that
-//! also tells whose the elements are that were not seen yet. Called after `groups.rs` and before
-//! `widen.rs`. Pure.
+//! also tells whose the elements are that were not seen yet. If each thread has one element, the others
+//! are of threads that were not seen yet. Called after `groups.rs` and before `widen.rs`. Pure.
 
 use super::groups::{Group, Use};
 use super::widen::Extent;
@@ -15,16 +15,26 @@ const MOST_IN_TURN: usize = 64;
 const FEW: usize = 8;
 /// How many rounds of the threads' order must have been seen, on average, to believe in it.
 const ROUNDS: usize = 3;
+/// The most elements of an array that has one for each thread.
+const MOST_SLOTS: usize = 64;
 
 /// The groups with whole elements in those of `objects` that are arrays of them, as far as they lie
 /// before `len`. `uses` is what was seen of them. Objects of which elements are used by several threads
 /// keep the groups that they have, but for a few of them where all others are the threads' in turn.
-pub fn whole_elements(groups: &[Group], uses: &[Use], objects: &[Extent], len: u64) -> Vec<Group> {
+/// `others_run` says that there are threads that were not seen to use the bytes: where each thread that
+/// was has one element, any other element may be one of theirs, and gets a group of nobody.
+pub fn whole_elements(
+    groups: &[Group],
+    uses: &[Use],
+    objects: &[Extent],
+    len: u64,
+    others_run: bool,
+) -> Vec<Group> {
     let mut all = groups.to_vec();
     for object in objects {
         let elements = Elements::of(object, len);
         if let Some(elements) = elements
-            && let Some(owners) = elements.owners(&all, uses)
+            && let Some(owners) = elements.owners(&all, uses, others_run)
         {
             all.retain(|group| !elements.touches(group));
             all.extend(elements.groups(&owners));
@@ -34,7 +44,8 @@ pub fn whole_elements(groups: &[Group], uses: &[Use], objects: &[Extent], len: u
     all
 }
 
-/// The threads that an element belongs to; `None` if that is not known.
+/// The threads that an element belongs to, none of them if it is expected to be used by a thread that is
+/// not known; `None` if nothing is known of it.
 type Owner = Option<BTreeSet<u32>>;
 
 /// What was seen of the elements of an object.
@@ -69,7 +80,7 @@ impl Elements {
     }
 
     /// Who owns each element. `None` if it can't be said of the object.
-    fn owners(&self, groups: &[Group], uses: &[Use]) -> Option<Vec<Owner>> {
+    fn owners(&self, groups: &[Group], uses: &[Use], others_run: bool) -> Option<Vec<Owner>> {
         // A group that goes beyond the elements belongs to something else too.
         let mut touching = groups.iter().filter(|group| self.touches(group));
         if !touching.all(|group| self.from <= group.offset && group.end() <= self.to) {
@@ -101,6 +112,12 @@ impl Elements {
                     owner.clone_from(of_round);
                 }
             });
+        } else if others_run && are_slots(&owners) {
+            for (owner, reader) in owners.iter_mut().zip(&readers) {
+                if owner.is_none() && reader.is_none() {
+                    *owner = Some(BTreeSet::new());
+                }
+            }
         }
         (seen > 1).then_some(owners)
     }
@@ -161,7 +178,9 @@ impl Elements {
                 continue;
             };
             match all.last_mut() {
-                Some(last) if last.end() == offset && last.threads == *threads => {
+                Some(last)
+                    if last.end() == offset && last.threads == *threads && !threads.is_empty() =>
+                {
                     last.size += self.size;
                 }
                 _ => all.push(Group {
@@ -173,6 +192,13 @@ impl Elements {
         }
         all
     }
+}
+
+/// Whether each thread has one element of a few.
+fn are_slots(owners: &[Owner]) -> bool {
+    let mut met = BTreeSet::new();
+    let mut seen = owners.iter().flatten();
+    owners.len() <= MOST_SLOTS && seen.all(|threads| met.insert(threads)) && met.len() > 1
 }
 
 /// The owners of the elements of one round, if threads have elements in turn: in all rounds, as far as
@@ -236,7 +262,37 @@ mod tests {
     /// The groups of `uses`, with whole elements.
     fn whole(uses: &[Use], object: Extent) -> Vec<Group> {
         let found = groups(uses, 256).expect("threads contend");
-        whole_elements(&found.groups, uses, &[object], 4096)
+        whole_elements(&found.groups, uses, &[object], 4096, false)
+    }
+
+    /// The same while threads run that were not seen: element numbers, and their owners if known.
+    fn slots(known: &[(u64, u32)], elements: u64) -> Vec<(u64, u64, Option<u32>)> {
+        let uses = seen(known);
+        let found = groups(&uses, 256).expect("threads contend");
+        let whole = whole_elements(&found.groups, &uses, &[object(elements)], 4096, true);
+        let told = |group: &Group| {
+            let threads = group.threads.first().copied();
+            (group.offset / 24, group.end() / 24, threads)
+        };
+        whole.iter().map(told).collect()
+    }
+
+    #[test]
+    fn where_each_thread_has_one_element_the_others_are_of_threads_that_come() {
+        let all = [
+            (0, 1, Some(7)),
+            (1, 2, None),
+            (2, 3, Some(8)),
+            (3, 4, None),
+            (4, 5, None),
+        ];
+        assert_eq!(slots(&[(0, 7), (2, 8)], 5), all);
+        // A thread with two elements has a part of the array.
+        let parts = [(0, 2, Some(7)), (2, 3, Some(8))];
+        assert_eq!(slots(&[(0, 7), (1, 7), (2, 8)], 5), parts);
+        // Nobody has so many threads, or an element for each of them in so long an array.
+        let seen = [(0, 1, Some(7)), (2, 3, Some(8))];
+        assert_eq!(slots(&[(0, 7), (2, 8)], 65), seen);
     }
 
     /// Element numbers and owners.
@@ -350,7 +406,7 @@ mod tests {
         let mut uses = seen(&[(0, 1), (1, 2), (2, 1), (3, 2)]);
         let found = groups(&uses, 256).expect("threads contend");
         uses[1] = shared(1);
-        let kept = whole_elements(&found.groups, &uses, &[object(4)], 4096);
+        let kept = whole_elements(&found.groups, &uses, &[object(4)], 4096, false);
         assert_eq!(kept, found.groups);
     }
 
