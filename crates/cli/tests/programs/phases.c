@@ -1,10 +1,13 @@
 /* Two threads share a line falsely, and after a while other bytes of the same object. The second
  * phase begins when the bytes of the first have been moved: the program sees the mapping of copies
  * of its code. Then a system call needs the object in place, so the bytes go back; not with an
- * argument. It ends when they have been moved into other groups, or after some seconds. */
+ * argument. With "beside" the other bytes lie on the next page, and both threads read a text that
+ * begins on the one page and ends on the other. It ends when they have been moved into other
+ * groups, or after some seconds. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,6 +25,23 @@ static struct {
 /* 0 or 1; 2 ends the threads. */
 static volatile int phase __attribute__((aligned(4096)));
 static long done[2][2];
+/* With "beside": two pages. The words of the second phase lie in the middle of the second page. */
+static volatile long *pages;
+enum { WORDS = 512, SECOND = WORDS + WORDS / 2, TEXT = 512 };
+
+static void *work_beside(void *argument) {
+    long which = (long)argument, mine[2] = {0}, read = 0;
+    const volatile char *text = (const volatile char *)(pages + WORDS) - TEXT / 2;
+    for (int now; (now = phase) < 2; mine[now] += 10000) {
+        volatile long *word = &pages[SECOND * now + which];
+        for (long i = 0; i < 10000; i++) {
+            (*word)++;
+            read += text[i % TEXT];
+        }
+    }
+    memcpy(done[which], mine, sizeof mine);
+    return (void *)(read & 1);
+}
 
 static void *work(void *argument) {
     long which = (long)argument, mine[2] = {0};
@@ -64,10 +84,13 @@ static int wait_for(int wanted) {
 }
 
 int main(int argc, char **argv) {
-    (void)argv;
     pthread_t threads[2];
     int ends[2], wrong = pipe(ends) != 0;
-    for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, (void *)i);
+    int beside = argc > 1 && strcmp(argv[1], "beside") == 0;
+    pages = mmap(NULL, 2 * WORDS * sizeof *pages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) return 1;
+    for (long i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, beside ? work_beside : work, (void *)i);
     if (wait_for(1)) {
         phase = 1;
         if (argc == 1) wrong += write(ends[1], shared.text, 64) != 64;
@@ -75,7 +98,10 @@ int main(int argc, char **argv) {
     }
     phase = 2;
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
-    for (int i = 0; i < 4; i++) wrong += shared.word[4 * (i / 2) + i % 2] != done[i % 2][i / 2];
+    for (int i = 0; i < 4; i++) {
+        volatile long *word = beside ? &pages[SECOND * (i / 2)] : &shared.word[4 * (i / 2)];
+        wrong += word[i % 2] != done[i % 2][i / 2];
+    }
     printf("wrong %d\n", wrong);
     return 0;
 }

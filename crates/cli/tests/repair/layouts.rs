@@ -28,9 +28,9 @@ fn takes_apart(moved: &Moved, one: u64, other: u64) -> bool {
 }
 
 /// Runs `phases.c` with these arguments until its first words are taken apart, go back for this
-/// reason, and those of its second phase are taken apart; or until it is clear that its threads do
-/// not run side by side.
-fn moved_in_two_ways(arguments: &[&str], back: &str) {
+/// reason, and those of its second phase, of which `second` is the first, are taken apart; or until it
+/// is clear that its threads do not run side by side.
+fn moved_in_two_ways(arguments: &[&str], back: &str, second: u64) {
     let _alone = targets::alone();
     let program = c_program("phases", &[]).expect("it compiles");
     let program = program.to_str().expect("our own path");
@@ -48,7 +48,7 @@ fn moved_in_two_ways(arguments: &[&str], back: &str) {
         let went_back = first.and_then(|first| first.rolled_back.as_ref());
         let as_meant = went_back.filter(|it| it.reason.contains(back));
         let last = as_meant.and(moved.get(1..)).and_then(<[Moved]>::last);
-        if let Some(last) = last.filter(|last| takes_apart(last, 4, 5)) {
+        if let Some(last) = last.filter(|last| takes_apart(last, second, second + 1)) {
             assert_ne!(groups(last), groups(&moved[0]));
             return;
         }
@@ -64,11 +64,18 @@ fn moved_in_two_ways(arguments: &[&str], back: &str) {
 
 #[test]
 fn what_other_bytes_are_used_of_is_moved_in_another_way() {
-    moved_in_two_ways(&[], "");
+    moved_in_two_ways(&[], "", 4);
 }
 
 /// Nothing but the contention itself tells that the second phase's words have stayed together.
 #[test]
 fn bytes_that_stayed_together_are_taken_apart_when_threads_contend_for_them() {
-    moved_in_two_ways(&["stays"], "had stayed together");
+    moved_in_two_ways(&["stays"], "had stayed together", 4);
+}
+
+/// Both threads read a text on both pages. With a move for each page they would leave their copy of
+/// code, which knows the bytes of one move, in each round of the loop.
+#[test]
+fn pages_side_by_side_that_the_same_threads_use_move_together() {
+    moved_in_two_ways(&["beside"], "bytes beside them", 768);
 }

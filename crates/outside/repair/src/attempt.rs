@@ -5,7 +5,7 @@
 mod measuring;
 mod stay;
 
-pub use self::stay::Stay;
+pub use self::stay::{Rethought, Stay};
 use super::attach::inject::Applied;
 use super::choose::RETHINK;
 use super::mark::Mark;
@@ -162,7 +162,7 @@ impl Attempt {
     /// as another layout is looked for because some bytes had stayed together.
     pub fn has_failed(&self, now: u64) -> bool {
         let is_over = |stay: &Stay| {
-            let waits = u64::from(stay.leaves_together) * RETHINK.as_nanos() as u64;
+            let waits = u64::from(stay.rethought.is_some()) * RETHINK.as_nanos() as u64;
             stay.back
                 .is_some_and(|(_, at)| now >= at.saturating_add(waits))
         };
@@ -264,15 +264,15 @@ impl Attempt {
         }
     }
 
-    /// Asks for the bytes to go back because threads contend for some that have stayed together:
-    /// another layout may take them apart. Nothing is done if they are back, or on their way.
-    pub fn rearrange(&mut self, area: &Area) {
+    /// Asks for the bytes to go back because another layout is expected to do better. Nothing is done if
+    /// they are back, or on their way.
+    pub fn rearrange(&mut self, area: &Area, why: Rethought) {
         let stays = area.state.load(Acquire) == ACTIVE && area.wanted.load(Acquire) != ROLL_BACK;
         let stay = self.stays.last_mut().filter(|stay| stay.back.is_none());
         let Some(stay) = stay.filter(|_| stays && !self.is_undone) else {
             return;
         };
-        stay.leaves_together = true;
+        stay.rethought = Some(why);
         self.phase = self.put_back(area);
     }
 
@@ -371,7 +371,7 @@ impl Attempt {
             stay.back = Some((reason, area.rolled_back.load(Relaxed)));
             let spoilt = area.spoilt.load(Relaxed) != 0;
             // First another layout is looked for.
-            let least = u64::from(stay.leaves_together) * RETHINK.as_nanos() as u64;
+            let least = u64::from(stay.rethought.is_some()) * RETHINK.as_nanos() as u64;
             let pause = plan::pause(&self.past()).filter(|_| !spoilt);
             let pause = pause.map(|pause| pause.max(least));
             self.phase = pause.map_or(Phase::Over, |pause| Phase::Resting { until: now + pause });
@@ -394,7 +394,7 @@ impl Attempt {
                 .saturating_mul(2)
                 .saturating_add(stay.faults.saturating_mul(FAULT.as_nanos() as u64)),
             ended: match reason {
-                BY_TOOL if stay.leaves_together => EndReason::Hindered,
+                BY_TOOL if stay.rethought.is_some() => EndReason::Hindered,
                 BY_TOOL => EndReason::NoGain,
                 BY_KERNEL | BY_MAPPING | BY_FORK | BY_OWNER => EndReason::Hindered,
                 _ => EndReason::Impossible,

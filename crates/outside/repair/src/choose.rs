@@ -51,6 +51,8 @@ pub struct Chooser {
     pub only: Option<Vec<Span>>,
     /// Layouts that were used in moves.
     tried: Vec<Layout>,
+    /// Pages that are to move together if any of them does.
+    joined: Vec<Span>,
     /// What was seen of bytes that had stayed together.
     pub learned: Learned,
     sampled: Sampled,
@@ -331,6 +333,24 @@ impl Chooser {
         });
     }
 
+    /// From now on these pages are planned as one.
+    pub fn join(&mut self, pages: Span) {
+        self.joined.push(pages);
+    }
+
+    /// These pages, with all that are planned as one with them.
+    fn whole(&self, (page, len): (u64, u64)) -> (u64, u64) {
+        let start = |pages: (u64, u64)| Span::new(Address(pages.0), pages.1);
+        let mut all = start((page, len));
+        for one in &self.joined {
+            let (from, to) = (all.start.min(one.start), all.end().max(one.end()));
+            if one.overlaps(all) && to.0 - from.0 <= MOST_MOVED {
+                all = Span::new(from, to.0 - from.0);
+            }
+        }
+        (all.start.0, all.len)
+    }
+
     /// The same bytes are moved again with the same layout.
     pub fn moved_again(&mut self, page: u64, len: u64) {
         self.put_back.retain(|b| b.page != page);
@@ -377,7 +397,8 @@ impl Chooser {
         runs: &PageRuns,
     ) -> Result<Proposal, String> {
         let of_object = saved.and_then(|object| pages_of(self.known.span(object)?));
-        let pages = of_object.unwrap_or_else(|| around(first.line.0, settled.iter().copied()));
+        let near = || self.whole(around(first.line.0, settled.iter().copied()));
+        let pages = of_object.unwrap_or_else(near);
         let uses = saved.filter(|_| of_object.is_some()).and_then(|object| {
             let seen = seen(process, settled, pages.0, pages.1);
             self.known.uses(object, pages.0, &seen)
@@ -534,6 +555,20 @@ mod tests {
         assert_eq!(at(&all, &[lock, in_copy]), HERE);
         assert_eq!(at(&all, &[]), HERE);
         assert_eq!(at(&[&c_library], &[lock]), 0);
+    }
+
+    #[test]
+    fn pages_that_were_joined_are_planned_as_one_as_long_as_they_can_move_together() {
+        let mut chooser = Chooser::default();
+        chooser.join(Span::new(Address(HERE), 2 * PAGE));
+        assert_eq!(chooser.whole((HERE, PAGE)), (HERE, 2 * PAGE));
+        assert_eq!(chooser.whole((HERE + PAGE, 2 * PAGE)), (HERE, 3 * PAGE));
+        assert_eq!(
+            chooser.whole((HERE + 2 * PAGE, PAGE)),
+            (HERE + 2 * PAGE, PAGE)
+        );
+        let many = (HERE + PAGE, MOST_MOVED);
+        assert_eq!(chooser.whole(many), many);
     }
 
     /// Another layout is looked for during some time only, and not again and again.

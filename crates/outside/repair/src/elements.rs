@@ -38,7 +38,9 @@ impl Object {
     /// if it is a block of the heap that holds one group. The pages of the groups begin at `page`.
     pub fn may_have_elements(&self, groups: &[Group], page: u64) -> bool {
         let span = |group: &Group| Span::new(Address(page + group.offset), group.size);
-        let within = groups.iter().filter(|group| self.span.overlaps(span(group)));
+        let within = groups
+            .iter()
+            .filter(|group| self.span.overlaps(span(group)));
         self.element.is_none() && (!self.is_block || within.count() > 1)
     }
 

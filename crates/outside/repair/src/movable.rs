@@ -27,6 +27,8 @@ pub fn can_be_moved(
     no_thread_lives_on(process, page, len)
 }
 
+/// How the paths of our mappings begin.
+const OURS: &str = "/memfd:sunder-";
 /// Why data of some libraries is left alone.
 const LIBRARYS: &str = "it belongs to the C library, the loader or us";
 
@@ -78,7 +80,7 @@ fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, St
     let program = mappings
         .iter()
         // Code of ours may lie below the program.
-        .find(|m| m.is_file() && !m.path.starts_with("/memfd:sunder-"))
+        .find(|m| m.is_file() && !m.path.starts_with(OURS))
         .map_or("", |m| m.path.as_str());
     if mapping.span.end().0 < page + len {
         return Err("it lies on two mappings".into());
@@ -99,6 +101,11 @@ fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, St
             let before = |end: u64| mappings.iter().find(|m| m.span.end().0 == end);
             let mut start = mapping.span.start.0;
             while let Some(previous) = before(start) {
+                // Pages that have moved look like this, whatever they were before.
+                if previous.path.starts_with(OURS) {
+                    start = previous.span.start.0;
+                    continue;
+                }
                 if previous.is_file() && previous.path != program && is_left_alone(&previous.path) {
                     return Ok(Fit::BehindLibrary);
                 }
@@ -222,6 +229,20 @@ mod tests {
         let last = end + (1 << 20) - PAGE;
         assert_eq!(can_be_moved(&mut process, &mappings, last, PAGE), Ok(()));
         let library = Err(LIBRARYS.to_owned());
+        assert_eq!(can_be_moved(&mut process, &mappings, end, PAGE), library);
+        // A page that has moved lies between.
+        let moved = Mapping {
+            shared: true,
+            ..writable(last - PAGE, last, "/memfd:sunder-remap (deleted)")
+        };
+        let rest = mappings.iter().filter(|m| m.span.start.0 != end).cloned();
+        let parts = [
+            writable(end, last - PAGE, ""),
+            moved,
+            writable(last, last + PAGE, ""),
+        ];
+        let mappings: Mappings = rest.chain(parts).collect();
+        assert_eq!(can_be_moved(&mut process, &mappings, last, PAGE), Ok(()));
         assert_eq!(can_be_moved(&mut process, &mappings, end, PAGE), library);
     }
 }

@@ -112,16 +112,14 @@ fn never(area: &Area, state: u32) -> String {
 fn shown(stay: &Stay, refusal: Option<&str>, seconds: &dyn Fn(u64) -> f64) -> Move {
     let gain = stay.gain();
     let rolled_back = stay.back.map(|(number, at)| RolledBack {
-        reason: match (number, refusal, gain) {
-            (BY_INSTRUCTION, Some(why), _) => why.to_owned(),
-            (BY_TOOL, ..) if stay.leaves_together => {
-                "threads came to contend for bytes that had stayed together".into()
-            }
-            (BY_TOOL, _, Some(gain)) if gain >= WORTH_KEEPING => format!(
+        reason: match (number, refusal, gain, stay.rethought) {
+            (BY_INSTRUCTION, Some(why), ..) => why.to_owned(),
+            (BY_TOOL, .., Some(why)) => why.why().into(),
+            (BY_TOOL, _, Some(gain), _) if gain >= WORTH_KEEPING => format!(
                 "it did not help: one of the threads got on {:.2} times as fast as before",
                 stay.least_gain().unwrap_or(gain)
             ),
-            (BY_TOOL, _, Some(gain)) => format!(
+            (BY_TOOL, _, Some(gain), _) => format!(
                 "it did not help: threads got on {gain:.2} times as fast as before, and less than \
                  {WORTH_KEEPING} is not told from chance"
             ),

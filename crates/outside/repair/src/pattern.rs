@@ -60,10 +60,13 @@ pub fn take_apart(
     let first = groups(&known(process, page, len), GROUPS)?;
     let lines = || settled.iter().copied().filter(|v| on(v, page, len));
     let others_run = others_run(process, &first.groups);
-    let wanted = in_several_places(&first.groups) || others_run && {
-        let known = objects.on(process, lines(), false);
-        known.iter().any(|o| o.may_have_elements(&first.groups, page))
-    };
+    let wanted = in_several_places(&first.groups)
+        || others_run && {
+            let known = objects.on(process, lines(), false);
+            known
+                .iter()
+                .any(|o| o.may_have_elements(&first.groups, page))
+        };
     let objects = objects.on(process, lines(), wanted);
     let beside = beside(process, &objects);
     let wide = around(&first.groups, &objects, &beside, (page, len));

@@ -4,6 +4,7 @@
 
 mod chaos;
 mod moving;
+mod rearranging;
 
 use crate::attach::entry::{Entry, Planned};
 use crate::attach::leave::Left;

@@ -19,10 +19,30 @@ pub struct Stay {
     pub faults_over_time: Vec<(u64, u64)>,
     /// Gain of each thread; empty if none was measured.
     pub gains: Vec<(ThreadId, Gain)>,
-    /// It ends because threads contend for bytes that it has left together.
-    pub leaves_together: bool,
+    /// It ends because another layout is expected to do better.
+    pub rethought: Option<Rethought>,
     /// Why the bytes were put back (a number of `sunder_wire::remap`), and when.
     pub back: Option<(u32, u64)>,
+}
+
+/// Why another layout is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rethought {
+    /// Threads contend for bytes that have stayed together.
+    LeftTogether,
+    /// Bytes of the pages beside are to move, too, and the same threads use both. A copy of code knows
+    /// the bytes of one move, so they would leave it at each change from one to the other.
+    Joined,
+}
+
+impl Rethought {
+    /// As a clause after "because".
+    pub const fn why(self) -> &'static str {
+        match self {
+            Self::LeftTogether => "threads came to contend for bytes that had stayed together",
+            Self::Joined => "bytes beside them that the same threads use were to move with them",
+        }
+    }
 }
 
 /// Most moments at which faults are remembered.

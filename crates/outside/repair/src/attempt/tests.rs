@@ -101,11 +101,11 @@ fn bytes_that_the_kernel_needed_are_moved_again_while_contended() {
 #[test]
 fn bytes_that_left_others_together_wait_for_another_layout() {
     let (mut attempt, area) = (attempt(), area());
-    attempt.rearrange(&area);
+    attempt.rearrange(&area, Rethought::LeftTogether);
     assert_eq!(area.wanted.load(Relaxed), NOTHING, "nothing has moved");
     moved(&area, SECOND);
     step(&mut attempt, &area, SECOND, &[]);
-    attempt.rearrange(&area);
+    attempt.rearrange(&area, Rethought::LeftTogether);
     assert_eq!(area.wanted.load(Relaxed), ROLL_BACK);
     put_back(&area, 2 * SECOND, BY_TOOL);
     let early = 2 * SECOND + RETHINK.as_nanos() as u64 - 1;

@@ -5,11 +5,9 @@ use super::Repairer;
 use crate::attach::entry::Entry;
 use crate::attempt::{Attempt, Next};
 use crate::contended::contended;
-use crate::layout::{groups_of, layout, original, rules};
-use crate::lines::on_pages;
+use crate::layout::{groups_of, layout, rules};
 use crate::mark::Mark;
 use crate::movable::can_be_moved;
-use crate::pattern::seen;
 use crate::proposal::Proposal;
 use crate::request::Executes;
 use crate::soundness::{OTHER_CODE, has_its_code, is_sound};
@@ -20,7 +18,6 @@ use sunder_findings::{MovedGroup, Unrepaired};
 use sunder_gain::gauge::Windows;
 use sunder_live::Live;
 use sunder_observe::{monotonic_now, proc};
-use sunder_plan::remap::Use;
 use sunder_wire::remap::{
     ACTIVE, APPLY, APPLY_AGAIN, AREA_BYTES, CACHE, FREE, ROLL_BACK, ROLLED_BACK,
 };
@@ -66,43 +63,6 @@ impl Repairer {
             }
             Err(reason) => self.refused.push(refuse(&proposal, reason)),
         }
-    }
-
-    /// Whether the proposal is about bytes that have moved already, or stayed together as others
-    /// moved. These go back, and the next layout takes in all that is known by then.
-    pub fn rearranges(&mut self, proposal: &Proposal, live: &mut Live) -> bool {
-        let control = self.file.control();
-        let found = self.attempts.iter_mut().find_map(|attempt| {
-            let area = &control.areas[attempt.area?];
-            let at = area.at.load(Relaxed);
-            (proposal.page.wrapping_sub(at) < AREA_BYTES).then_some((attempt, area, at))
-        });
-        let Some((attempt, area, at)) = found else {
-            return false;
-        };
-        let (page, len) = attempt.pages();
-        if self.chooser.may_try_another(page, len) {
-            let process = live.session.process(self.process);
-            let verdicts = process.judge.verdicts();
-            let lines: Vec<_> = on_pages(&verdicts, proposal.page, proposal.len).collect();
-            let layout = layout(&attempt.proposal).unwrap_or_default();
-            let uses = seen(process, &lines, proposal.page, proposal.len);
-            let uses = uses.into_iter().filter_map(|one| {
-                let now = Address(proposal.page + one.offset);
-                let offset = original(&attempt.proposal, &layout, at, now)?.0;
-                Some(Use { offset, ..one })
-            });
-            self.chooser.learned.add(uses);
-            attempt.rearrange(area);
-            return true;
-        }
-        self.refused.push(Unrepaired {
-            object: attempt.proposal.object.clone(),
-            address: Some(Address(page)),
-            reason: "some of its bytes have stayed together, and other layouts were tried before"
-                .into(),
-        });
-        true
     }
 
     fn push(
