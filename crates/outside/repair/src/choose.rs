@@ -397,21 +397,25 @@ impl Chooser {
         runs: &PageRuns,
     ) -> Result<Proposal, String> {
         let of_object = saved.and_then(|object| pages_of(self.known.span(object)?));
-        let near = || self.whole(around(first.line.0, settled.iter().copied()));
-        let pages = of_object.unwrap_or_else(near);
+        let near = around(first.line.0, settled.iter().copied());
+        let pages = of_object.unwrap_or_else(|| self.whole(near));
         let uses = saved.filter(|_| of_object.is_some()).and_then(|object| {
             let seen = seen(process, settled, pages.0, pages.1);
             self.known.uses(object, pages.0, &seen)
         });
-        let mut plan = |uses: Option<&[_]>| {
+        let mut plan = |pages, uses: Option<&[_]>| {
             let (done, learned) = (&self.done, &self.learned);
             let objects = &mut self.objects;
             let apart = take_apart(process, objects, settled, pages, uses, done, learned);
             let apart = apart.map_err(|why| why.why().to_owned());
             propose(process, first, pages, apart, runs)
         };
-        let by_result = uses.and_then(|uses| plan(Some(&uses)).ok());
-        by_result.map_or_else(|| plan(None), Ok)
+        let by_result = uses.and_then(|uses| plan(pages, Some(&uses)).ok());
+        match by_result.map_or_else(|| plan(pages, None), Ok) {
+            // What can't move with its neighbours moves alone.
+            Err(_) if of_object.is_none() && pages != near => plan(near, None),
+            planned => planned,
+        }
     }
 }
 

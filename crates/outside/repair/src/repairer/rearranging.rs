@@ -5,6 +5,7 @@ use super::Repairer;
 use crate::attempt::{Attempt, Rethought};
 use crate::layout::{layout, original};
 use crate::lines::on_pages;
+use crate::movable::can_be_moved;
 use crate::pattern::seen;
 use crate::proposal::Proposal;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -34,7 +35,9 @@ impl Repairer {
                 return Some((attempt, area, Rethought::LeftTogether));
             }
             let is_away = matches!(area.state.load(Acquire), ACTIVE | ROLLING_BACK);
-            let joins = is_away && are_one(process, proposal, &attempt.proposal);
+            let joins = is_away
+                && are_one(process, proposal, &attempt.proposal)
+                && can_be_joined(process, proposal, attempt);
             joins.then_some((attempt, area, Rethought::Joined))
         });
         let Some((attempt, area, why)) = found else {
@@ -98,6 +101,12 @@ fn are_one(process: &Process, new: &Proposal, old: &Proposal) -> bool {
         users.any(|user| threads.contains(&user.thread))
     };
     use_it(&old.threads, one) || use_it(&new.threads, other)
+}
+
+/// Whether the pages could have moved together when those of `old` moved. By now its mapping is another.
+fn can_be_joined(process: &mut Process, new: &Proposal, old: &Attempt) -> bool {
+    let both = union(pages(new), pages(&old.proposal));
+    can_be_moved(process, &old.mappings, both.start.0, both.len).is_ok()
 }
 
 /// What was seen of bytes at the place where they have moved, by their original addresses.
