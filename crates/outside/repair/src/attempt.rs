@@ -7,7 +7,7 @@ mod stay;
 
 pub use self::stay::{Rethought, Stay};
 use super::attach::inject::Applied;
-use super::choose::RETHINK;
+use super::decisions::RETHINK;
 use super::mark::Mark;
 use super::proposal::Proposal;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -4,12 +4,12 @@
 
 use super::before::Measured;
 use super::contended::measurable;
+use super::decisions::Decisions;
 use super::elements::Objects;
 use super::known::Known;
 use super::lines::{can_come_apart, false_cost};
 use super::mark::Mark;
 use super::movable::can_be_moved;
-use super::pages::Pages;
 use super::pattern::{Apart, Learned, seen, take_apart};
 use super::proposal::{Layout, Proposal};
 use super::sampled::Sampled;
@@ -33,11 +33,8 @@ const RECENT: Duration = Duration::from_millis(200);
 /// What earlier looks at the program have led to.
 #[derive(Default)]
 pub struct Chooser {
-    /// Pages that were decided about, and are not looked at again.
-    done: Pages,
-    /// Pages whose refusal was reported, and that are left alone as long as their lines are shared
-    /// as they are.
-    reported: Pages,
+    /// What was decided about pages.
+    pub decisions: Decisions,
     /// The lines that may be moved next.
     pending: Option<Pending>,
     /// The objects of a saved result.
@@ -45,32 +42,11 @@ pub struct Chooser {
     /// Objects that are not to be moved, by name, and why.
     pub not: BTreeMap<String, String>,
     objects: Objects,
-    /// Pages whose bytes were put back.
-    put_back: Vec<PutBack>,
     /// If not all lines may be moved, those that may.
     pub only: Option<Vec<Span>>,
-    /// Layouts that were used in moves.
-    tried: Vec<Layout>,
-    /// Pages that are to move together if any of them does.
-    joined: Vec<Span>,
     /// What was seen of bytes that had stayed together.
     pub learned: Learned,
     sampled: Sampled,
-}
-
-/// Pages whose bytes were put back, and for which another layout may be found.
-struct PutBack {
-    page: u64,
-    len: u64,
-    /// When they are looked at again, and until when.
-    next: Time,
-    until: Time,
-}
-
-impl PutBack {
-    const fn holds(&self, address: u64) -> bool {
-        address.wrapping_sub(self.page) < self.len
-    }
 }
 
 /// Confirmed lines that are about to be moved.
@@ -116,12 +92,6 @@ const STEADY: Duration = Duration::from_millis(15);
 const LONGEST: Duration = Duration::from_millis(150);
 /// As [`STEADY`], where another layout was tried before: what it missed may be used rarely.
 const STEADIER: Duration = Duration::from_millis(60);
-/// How long another layout is looked for after bytes were put back.
-pub const RETHINK: Duration = Duration::from_secs(1);
-/// Pause between two such looks; see [`RETHINK`].
-const RETHINK_EVERY: Duration = Duration::from_millis(40);
-/// Most layouts that are tried for the same bytes.
-const LAYOUTS: usize = 3;
 /// How long we wait for the threads to be measured.
 const MEASURED: Duration = Duration::from_millis(120);
 /// Contention that was not seen again for this long is over.
@@ -138,16 +108,14 @@ impl Chooser {
         unwatched: bool,
         measured: Measured,
     ) -> Look {
-        self.give_up_old(now);
+        self.decisions.give_up_old(now);
         let verdicts = process.judge.verdicts();
         let runs = PageRuns::of(verdicts.iter(), MOST_MOVED);
-        let rests = |line: u64| self.put_back.iter().any(|b| b.holds(line) && now < b.next);
         let open = |v: &&Verdict| {
             v.owner.is_none()
                 && is_among(self.only.as_deref(), v.line)
                 && now.since(runs.last(v)) < RECENT
-                && !self.done.hold(v.line.0)
-                && !rests(v.line.0)
+                && self.decisions.is_open(v.line, now)
         };
         let recognised = recognised(&mut self.known, process, verdicts.iter().filter(open));
         let sampled = verdicts.iter().filter(open).filter(|v| {
@@ -170,7 +138,7 @@ impl Chooser {
         let first = first.or_else(|| settled.iter().find(dear));
         // A line whose false part is not worth a move is reported, once.
         let is_unreported =
-            |v: &&&Verdict| v.cost_share >= WORTH_MOVING && !self.reported.hold(v.line.0);
+            |v: &&&Verdict| v.cost_share >= WORTH_MOVING && !self.decisions.is_reported(v.line);
         let Some(&first) = first.or_else(|| settled.iter().find(is_unreported)) else {
             self.pending = None;
             return Look::Nothing;
@@ -191,12 +159,11 @@ impl Chooser {
             |_| around(line, settled.iter().copied()),
             |proposal| (proposal.page, proposal.len),
         );
-        let decided = if worth {
-            &mut self.done
+        if worth {
+            self.decisions.decide(page, len);
         } else {
-            &mut self.reported
-        };
-        decided.add(page, len);
+            self.decisions.report(page, len);
+        }
         match proposal {
             Ok(proposal) => {
                 if !self.not.is_empty() {
@@ -212,7 +179,7 @@ impl Chooser {
                         address: Some(Address(line)),
                     });
                 }
-                self.tried.push(proposal.layout());
+                self.decisions.tries(proposal.layout());
                 Look::Move(Proposal { object, ..proposal })
             }
             Err(reason) => Look::Leave(Unrepaired {
@@ -238,13 +205,10 @@ impl Chooser {
             is_known,
         } = *planned;
         let layout = proposal.as_ref().map(Proposal::layout).unwrap_or_default();
-        let back = self.put_back.iter_mut().filter(|b| b.holds(first.line.0));
-        let back: Vec<&mut PutBack> = back.collect();
-        let enough = if back.is_empty() { STEADY } else { STEADIER };
-        if self.tried.contains(&layout) || !back.is_empty() && proposal.is_err() {
-            for one in back {
-                one.next = now.after(RETHINK_EVERY);
-            }
+        let went_back = self.decisions.went_back(first.line);
+        let enough = if went_back { STEADIER } else { STEADY };
+        if self.decisions.were_tried(&layout) || went_back && proposal.is_err() {
+            self.decisions.wait(first.line, now);
             self.pending = None;
             return Some(Look::Nothing);
         }
@@ -305,85 +269,15 @@ impl Chooser {
         })
     }
 
-    /// The pages with `at` and around it that were decided about; its line alone if it is on none of
-    /// them.
-    pub fn decided(&self, at: Address) -> Span {
-        self.done.around(at).unwrap_or(Span::new(at, LINE))
-    }
-
-    /// Whether another layout may be tried for the bytes of these pages.
-    pub fn may_try_another(&self, page: u64, len: u64) -> bool {
-        let on = |&&(from, _): &&(u64, u64)| from.wrapping_sub(page) < len;
-        let of_these = |layout: &&Layout| layout.iter().any(|group| on(&group));
-        self.tried.iter().filter(of_these).count() < LAYOUTS
-    }
-
-    /// The bytes of these pages were put back. Another layout may do better, if more is known by
-    /// now.
-    pub fn put_back(&mut self, page: u64, len: u64, now: Time) {
-        if !self.may_try_another(page, len) {
-            return;
-        }
-        self.open(page, len);
-        self.put_back.push(PutBack {
-            page,
-            len,
-            next: now.after(RETHINK_EVERY),
-            until: now.after(RETHINK),
-        });
-    }
-
-    /// From now on these pages are planned as one.
-    pub fn join(&mut self, pages: Span) {
-        self.joined.push(pages);
-    }
-
-    /// These pages, with all that are planned as one with them.
-    fn whole(&self, (page, len): (u64, u64)) -> (u64, u64) {
-        let start = |pages: (u64, u64)| Span::new(Address(pages.0), pages.1);
-        let mut all = start((page, len));
-        for one in &self.joined {
-            let (from, to) = (all.start.min(one.start), all.end().max(one.end()));
-            if one.overlaps(all) && to.0 - from.0 <= MOST_MOVED {
-                all = Span::new(from, to.0 - from.0);
-            }
-        }
-        (all.start.0, all.len)
-    }
-
-    /// The same bytes are moved again with the same layout.
-    pub fn moved_again(&mut self, page: u64, len: u64) {
-        self.put_back.retain(|b| b.page != page);
-        self.done.add(page, len);
-    }
-
     /// The bytes of these spans are looked at again, whatever was decided about them.
     pub fn open_again(&mut self, spans: &[Span]) {
         for span in spans {
             let page = span.start.0 & !(PAGE - 1);
             let len = (span.end().0 - page).next_multiple_of(PAGE);
-            self.open(page, len);
+            self.decisions.forget(page, len);
             self.learned.forget(page, len);
-            self.reported.remove(page, len);
-            self.put_back
-                .retain(|back| back.page.wrapping_sub(page) >= len);
-            let is_there = |&(from, _): &(u64, u64)| from.wrapping_sub(page) < len;
-            self.tried.retain(|layout| !layout.iter().any(&is_there));
         }
         self.pending = None;
-    }
-
-    fn open(&mut self, page: u64, len: u64) {
-        self.put_back.retain(|b| b.page != page);
-        self.done.remove(page, len);
-    }
-
-    /// Gives up pages for which no other layout was found in time.
-    fn give_up_old(&mut self, now: Time) {
-        let over = self.put_back.extract_if(.., |b| b.until <= now);
-        for old in over {
-            self.done.add(old.page, old.len);
-        }
     }
 
     /// The move for the pages around `first` as far as known now, without the object's name.
@@ -398,13 +292,13 @@ impl Chooser {
     ) -> Result<Proposal, String> {
         let of_object = saved.and_then(|object| pages_of(self.known.span(object)?));
         let near = around(first.line.0, settled.iter().copied());
-        let pages = of_object.unwrap_or_else(|| self.whole(near));
+        let pages = of_object.unwrap_or_else(|| self.decisions.whole(near));
         let uses = saved.filter(|_| of_object.is_some()).and_then(|object| {
             let seen = seen(process, settled, pages.0, pages.1);
             self.known.uses(object, pages.0, &seen)
         });
         let mut plan = |pages, uses: Option<&[_]>| {
-            let (done, learned) = (&self.done, &self.learned);
+            let (done, learned) = (self.decisions.done(), &self.learned);
             let objects = &mut self.objects;
             let apart = take_apart(process, objects, settled, pages, uses, done, learned);
             let apart = apart.map_err(|why| why.why().to_owned());
@@ -559,44 +453,5 @@ mod tests {
         assert_eq!(at(&all, &[lock, in_copy]), HERE);
         assert_eq!(at(&all, &[]), HERE);
         assert_eq!(at(&[&c_library], &[lock]), 0);
-    }
-
-    #[test]
-    fn pages_that_were_joined_are_planned_as_one_as_long_as_they_can_move_together() {
-        let mut chooser = Chooser::default();
-        chooser.join(Span::new(Address(HERE), 2 * PAGE));
-        assert_eq!(chooser.whole((HERE, PAGE)), (HERE, 2 * PAGE));
-        assert_eq!(chooser.whole((HERE + PAGE, 2 * PAGE)), (HERE, 3 * PAGE));
-        assert_eq!(
-            chooser.whole((HERE + 2 * PAGE, PAGE)),
-            (HERE + 2 * PAGE, PAGE)
-        );
-        let many = (HERE + PAGE, MOST_MOVED);
-        assert_eq!(chooser.whole(many), many);
-    }
-
-    /// Another layout is looked for during some time only, and not again and again.
-    #[test]
-    fn pages_put_back_get_few_other_layouts_in_limited_time() {
-        let mut chooser = Chooser::default();
-        let is_open = |chooser: &Chooser| !chooser.done.hold(HERE);
-        chooser.moved_again(HERE, 2 * PAGE);
-        for n in 0..LAYOUTS as u64 {
-            assert!(!is_open(&chooser));
-            chooser.tried.push(vec![(HERE + PAGE, HERE + PAGE + 8 * n)]);
-            chooser.put_back(HERE, 2 * PAGE, Time(0));
-            assert_eq!(is_open(&chooser), n + 1 < LAYOUTS as u64, "{n}");
-            // Moved with the same layout, or no other layout found: decided.
-            match n % 2 {
-                0 => chooser.moved_again(HERE, 2 * PAGE),
-                _ => chooser.give_up_old(Time(0).after(RETHINK)),
-            }
-            assert!(chooser.put_back.is_empty());
-        }
-        // Layouts of other pages do not count.
-        chooser.put_back(HERE + 4 * PAGE, PAGE, Time(0));
-        assert_eq!(chooser.put_back.len(), 1);
-        chooser.give_up_old(Time(0).after(RETHINK - Duration::from_nanos(1)));
-        assert_eq!(chooser.put_back.len(), 1);
     }
 }

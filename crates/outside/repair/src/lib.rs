@@ -18,6 +18,7 @@ mod code;
 mod common;
 mod contended;
 mod control;
+mod decisions;
 mod elements;
 mod known;
 mod layout;

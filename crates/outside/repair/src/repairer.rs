@@ -316,7 +316,7 @@ impl Repairer {
         }
         let refused = self.refused.iter().filter_map(|one| one.address);
         // Of some lines only samples tell; a remedy that wants certainty takes a line beside them.
-        let refused = refused.map(|at| self.chooser.decided(at));
+        let refused = refused.map(|at| self.chooser.decisions.around(at));
         let now = monotonic_now().0;
         let back = self.attempts.iter().filter(|one| one.has_failed(now));
         let back = back.map(Attempt::pages);

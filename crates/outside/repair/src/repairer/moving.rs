@@ -92,7 +92,7 @@ impl Repairer {
             });
             let (page, len) = (attempt.proposal.page, attempt.proposal.len);
             if attempt.has_gone_back() {
-                self.chooser.put_back(page, len, Time(now));
+                self.chooser.decisions.put_back(page, len, Time(now));
             }
             match next {
                 Next::Nothing => {}
@@ -102,7 +102,7 @@ impl Repairer {
                 }
                 Next::Again => match self.may_again(live, number) {
                     Ok(()) => {
-                        self.chooser.moved_again(page, len);
+                        self.chooser.decisions.moved_again(page, len);
                         self.move_again(number);
                     }
                     Err(_) => self.attempts[number].end(),

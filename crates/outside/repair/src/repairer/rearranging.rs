@@ -44,7 +44,7 @@ impl Repairer {
             return false;
         };
         let (page, len) = attempt.pages();
-        let may_try = self.chooser.may_try_another(page, len);
+        let may_try = self.chooser.decisions.may_try_another(page, len);
         match why {
             Rethought::LeftTogether if !may_try => {
                 self.refused.push(Unrepaired {
@@ -66,8 +66,9 @@ impl Repairer {
             Rethought::Joined => {
                 let (one, other) = (pages(proposal), pages(&attempt.proposal));
                 self.chooser.learned.add(before(process, &attempt.proposal));
-                self.chooser.join(union(one, other));
+                self.chooser.decisions.join(union(one, other));
                 self.chooser
+                    .decisions
                     .put_back(proposal.page, proposal.len, monotonic_now());
             }
         }
