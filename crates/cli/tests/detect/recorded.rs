@@ -108,7 +108,7 @@ fn heap_blocks_bursts_and_gains_are_kept() {
 fn processes_and_samples_of_timers_are_kept() {
     let program = build("thread_stats", Variant::Shared);
     let text = program.to_string_lossy().into_owned();
-    let script = format!("{text} 2 100000000 & {text} 2 100000000; wait");
+    let script = format!("{text} 2 400000000 & {text} 2 400000000; wait");
     for options in [
         &["--follow-children"][..],
         &["--observer", "timer", "--follow-children"],
