@@ -2,6 +2,7 @@
 //! `pattern` and `chaos`, and by `repairer` before bytes are moved again.
 
 use super::common::may_be_alone;
+use crate::control::CONTROL_NAME;
 use sunder_access::{Address, Mapping, Mappings, PAGE};
 use sunder_pipeline::Process;
 
@@ -101,8 +102,8 @@ fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, St
             let before = |end: u64| mappings.iter().find(|m| m.span.end().0 == end);
             let mut start = mapping.span.start.0;
             while let Some(previous) = before(start) {
-                // Pages that have moved look like this, whatever they were before.
-                if previous.path.starts_with(OURS) {
+                // The file of moved bytes has no zero-initialised data; our libraries have.
+                if is_control_files(&previous.path) {
                     start = previous.span.start.0;
                     continue;
                 }
@@ -124,6 +125,11 @@ fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, St
         _ => return Err("it is a file's".into()),
     }
     Ok(Fit::Programs)
+}
+
+/// Whether a mapping of this path is of the file of moved bytes and copies of code.
+fn is_control_files(path: &str) -> bool {
+    path.strip_suffix(GONE).unwrap_or(path) == CONTROL_NAME
 }
 
 /// Whether the mapping holds data of a library that may be moved: its file's code is mapped, too.
@@ -244,5 +250,21 @@ mod tests {
         let mappings: Mappings = rest.chain(parts).collect();
         assert_eq!(can_be_moved(&mut process, &mappings, last, PAGE), Ok(()));
         assert_eq!(can_be_moved(&mut process, &mappings, end, PAGE), library);
+    }
+
+    /// A library of ours uses its zero-initialised data while it handles a fault.
+    #[test]
+    fn memory_behind_a_library_of_ours_is_left_alone() {
+        let library = Mapping {
+            inode: 1,
+            write: false,
+            execute: true,
+            ..writable(HERE, HERE + PAGE, "/memfd:sunder-runtime (deleted)")
+        };
+        let mappings = Mappings::from_iter([library, writable(HERE + PAGE, HERE + 2 * PAGE, "")]);
+        let mut process = Process::recorded(ProcessId(1), sunder_sharing::Config::default());
+        process.stops_to_move = true;
+        let moved = can_be_moved(&mut process, &mappings, HERE + PAGE, PAGE);
+        assert_eq!(moved, Err(LIBRARYS.to_owned()));
     }
 }
