@@ -4,6 +4,7 @@
  * argument. With "beside" the other bytes lie on the next page, and both threads read a text that
  * begins on the one page and ends on the other. It ends when they have been moved into other
  * groups, or after some seconds. */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,7 +88,9 @@ int main(int argc, char **argv) {
     pthread_t threads[2];
     int ends[2], wrong = pipe(ends) != 0;
     int beside = argc > 1 && strcmp(argv[1], "beside") == 0;
-    pages = mmap(NULL, 2 * WORDS * sizeof *pages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    /* Far from everything: nameless memory right behind a library's mapping may be the library's. */
+    pages = mmap((void *)0x200000000000, 2 * WORDS * sizeof *pages, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (pages == MAP_FAILED) return 1;
     for (long i = 0; i < 2; i++)
         pthread_create(&threads[i], NULL, beside ? work_beside : work, (void *)i);

@@ -2,7 +2,6 @@
 //! `pattern` and `chaos`, and by `repairer` before bytes are moved again.
 
 use super::common::may_be_alone;
-use crate::control::CONTROL_NAME;
 use sunder_access::{Address, Mapping, Mappings, PAGE};
 use sunder_pipeline::Process;
 
@@ -28,8 +27,6 @@ pub fn can_be_moved(
     no_thread_lives_on(process, page, len)
 }
 
-/// How the paths of our mappings begin.
-const OURS: &str = "/memfd:sunder-";
 /// Why data of some libraries is left alone.
 const LIBRARYS: &str = "it belongs to the C library, the loader or us";
 
@@ -81,7 +78,7 @@ fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, St
     let program = mappings
         .iter()
         // Code of ours may lie below the program.
-        .find(|m| m.is_file() && !m.path.starts_with(OURS))
+        .find(|m| m.is_file() && !m.path.starts_with("/memfd:sunder-"))
         .map_or("", |m| m.path.as_str());
     if mapping.span.end().0 < page + len {
         return Err("it lies on two mappings".into());
@@ -102,11 +99,6 @@ fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, St
             let before = |end: u64| mappings.iter().find(|m| m.span.end().0 == end);
             let mut start = mapping.span.start.0;
             while let Some(previous) = before(start) {
-                // The file of moved bytes has no zero-initialised data; our libraries have.
-                if is_control_files(&previous.path) {
-                    start = previous.span.start.0;
-                    continue;
-                }
                 if previous.is_file() && previous.path != program && is_left_alone(&previous.path) {
                     return Ok(Fit::BehindLibrary);
                 }
@@ -125,11 +117,6 @@ fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, St
         _ => return Err("it is a file's".into()),
     }
     Ok(Fit::Programs)
-}
-
-/// Whether a mapping of this path is of the file of moved bytes and copies of code.
-fn is_control_files(path: &str) -> bool {
-    path.strip_suffix(GONE).unwrap_or(path) == CONTROL_NAME
 }
 
 /// Whether the mapping holds data of a library that may be moved: its file's code is mapped, too.
@@ -236,35 +223,5 @@ mod tests {
         assert_eq!(can_be_moved(&mut process, &mappings, last, PAGE), Ok(()));
         let library = Err(LIBRARYS.to_owned());
         assert_eq!(can_be_moved(&mut process, &mappings, end, PAGE), library);
-        // A page that has moved lies between.
-        let moved = Mapping {
-            shared: true,
-            ..writable(last - PAGE, last, "/memfd:sunder-remap (deleted)")
-        };
-        let rest = mappings.iter().filter(|m| m.span.start.0 != end).cloned();
-        let parts = [
-            writable(end, last - PAGE, ""),
-            moved,
-            writable(last, last + PAGE, ""),
-        ];
-        let mappings: Mappings = rest.chain(parts).collect();
-        assert_eq!(can_be_moved(&mut process, &mappings, last, PAGE), Ok(()));
-        assert_eq!(can_be_moved(&mut process, &mappings, end, PAGE), library);
-    }
-
-    /// A library of ours uses its zero-initialised data while it handles a fault.
-    #[test]
-    fn memory_behind_a_library_of_ours_is_left_alone() {
-        let library = Mapping {
-            inode: 1,
-            write: false,
-            execute: true,
-            ..writable(HERE, HERE + PAGE, "/memfd:sunder-runtime (deleted)")
-        };
-        let mappings = Mappings::from_iter([library, writable(HERE + PAGE, HERE + 2 * PAGE, "")]);
-        let mut process = Process::recorded(ProcessId(1), sunder_sharing::Config::default());
-        process.stops_to_move = true;
-        let moved = can_be_moved(&mut process, &mappings, HERE + PAGE, PAGE);
-        assert_eq!(moved, Err(LIBRARYS.to_owned()));
     }
 }

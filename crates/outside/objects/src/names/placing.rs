@@ -13,8 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use sunder_access::{Address, LinkAddress, Mapping};
 
-/// The file of the copies of code that a repair makes, and of the bytes that it moves. It never had names,
-/// and nobody replaced it.
+/// The file of the copies of code that a repair makes. It never had names, and nobody replaced it.
 const COPIES: &str = "/memfd:sunder-remap";
 
 impl Names {
@@ -99,8 +98,7 @@ impl Names {
             if mapping.span.end() != start {
                 return None;
             }
-            // Pages that were moved look like this, whatever they are part of.
-            if is_backed(mapping) && !mapping.path.starts_with(COPIES) {
+            if is_backed(mapping) {
                 return Some(mapping.clone());
             }
             start = mapping.span.start;
