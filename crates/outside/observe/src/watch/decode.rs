@@ -299,11 +299,15 @@ impl RegistersBefore<'_> {
         let (known, complete) = self.sum(&access.place, width);
         if complete {
             let span = Span::new(Address(known), width);
-            // Of the bytes of a mask's choice only those of the word are certain.
-            return span.overlaps(watched).then_some(match access.certainty {
-                Certainty::Masked => (watched, false),
-                _ => (span, true),
-            });
+            // A mask mostly cuts off the end of a block. Some processors trap at what it cuts off, too:
+            // the first bytes alone are certain.
+            return match access.certainty {
+                Certainty::Masked => watched.contains(span.start).then_some((
+                    Span::new(span.start, span.len.min(word.0 + 8 - span.start.0)),
+                    false,
+                )),
+                _ => span.overlaps(watched).then_some((span, true)),
+            };
         }
         Some((Span::new(likely_place(word, width, known), width), false))
     }

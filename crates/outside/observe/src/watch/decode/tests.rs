@@ -268,10 +268,17 @@ fn operand_addresses_follow_the_processors_rules() {
         decoded(&[0x5c], true, 0x1001, 0x7000, &[(RSP, 0x7008)]),
         access(0x1000, 0x7000, 8, Kind::Read, false)
     );
-    // vmaskmovps [rdi],xmm1,xmm0 writes what the mask says, at least in this word.
+    // vmaskmovps [rdi],xmm1,xmm0 writes what the mask says. Some processors trap at what the mask cuts
+    // off, so only the first word counts.
     let code = [0xc4, 0xe2, 0x71, 0x2e, 0x07];
     assert_eq!(
-        decoded(&code, true, 0x1005, 0x8008, &[(RDI, 0x8000)]),
-        access(0x1000, 0x8008, 8, Kind::Write, false)
+        decoded(&code, true, 0x1005, 0x8000, &[(RDI, 0x8000)]),
+        access(0x1000, 0x8000, 8, Kind::Write, false)
+    );
+    assert_eq!(decoded(&code, true, 0x1005, 0x8008, &[(RDI, 0x8000)]), None);
+    // From the middle of a word on, up to its end.
+    assert_eq!(
+        decoded(&code, true, 0x1005, 0x8000, &[(RDI, 0x8004)]),
+        access(0x1000, 0x8004, 4, Kind::Write, false)
     );
 }
