@@ -3,6 +3,7 @@
 //! way (its section 5); and the fixed variant under `cure`, which must not slow it down. Runs take
 //! turns.
 
+use crate::limited;
 use crate::measure::{Measurement, median, quantile, run as measure};
 use crate::options::{Options, Set};
 use crate::programs;
@@ -11,8 +12,9 @@ use crate::record::Record;
 use crate::remedy::{each_pair, said};
 use anyhow::{Result, ensure};
 use std::fmt::Write as _;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Command;
+use std::time::Duration;
 use sunder_workloads::Workload;
 
 const COLUMNS: [&str; 11] = [
@@ -97,24 +99,25 @@ fn compare(
     std::fs::create_dir_all(&folder)?;
     let plan = folder.join("plan.json").display().to_string();
     let said = said(&mut shared.under(sunder, "cure", &["--save", &plan]))?;
-    let mut seen: [Vec<Measurement>; 8] = Default::default();
-    let mut is_kept = true;
+    let mut seen: [Vec<Measurement>; 7] = Default::default();
+    let (mut eager, mut is_kept) = (Vec::new(), true);
     for i in 0..options.repetitions {
-        let native = measure(&mut shared.native())?;
-        let eager = shared.under(sunder, "protect", &["--quiet", "--eager"]);
         let runs = [
-            native.clone(),
+            measure(&mut shared.native())?,
             measure(&mut fixed.native())?,
             measure(&mut shared.under(sunder, "repair", &["--quiet"]))?,
             measure(&mut shared.under(sunder, "protect", &["--quiet"]))?,
             measure(&mut shared.under(sunder, "cure", &["--quiet"]))?,
             measure(&mut shared.under(sunder, "cure", &["--quiet", "--plan", &plan]))?,
             measure(&mut fixed.under(sunder, "cure", &["--quiet"]))?,
-            measure(&mut limited(&eager, LONGEST * native.wall + MORE))?,
         ];
         // It must be asked for, since it can't be right for programs that publish data by plain stores.
-        is_kept &= runs[7].status == native.status
-            && (!workload.deterministic || runs[7].stdout == native.stdout);
+        let limit = Duration::from_secs_f64(LONGEST * runs[0].wall + MORE);
+        let mut command = shared.under(sunder, "protect", &["--quiet", "--eager"]);
+        let eagerly = limited::run(&mut command, limit)?;
+        is_kept &= eagerly.status.map(ExitStatusExt::into_raw) == Some(runs[0].status)
+            && (!workload.deterministic || eagerly.stdout == runs[0].stdout);
+        eager.push(eagerly.wall);
         for (n, native) in [(2, 0), (3, 0), (4, 0), (5, 0), (6, 1)] {
             let same = !workload.deterministic || runs[n].stdout == runs[native].stdout;
             ensure!(
@@ -127,7 +130,8 @@ fn compare(
             );
         }
         let mut fields = vec![workload.name.clone(), i.to_string()];
-        fields.extend(runs.iter().map(|run| format!("{:.4}", run.wall)));
+        let walls = runs.iter().map(|run| run.wall).chain([eagerly.wall]);
+        fields.extend(walls.map(|wall| format!("{wall:.4}")));
         fields.push(format!("\"{}\"", said.replace('"', "'")));
         record.row(&fields)?;
         for (all, run) in seen.iter_mut().zip(runs) {
@@ -145,28 +149,9 @@ fn compare(
         cure: wall(4),
         plan: wall(5),
         fixed_under_cure: wall(6),
-        eager: is_kept.then(|| wall(7)),
+        eager: is_kept.then(|| median(&eager)),
         said,
     })
-}
-
-/// The same command, ended after so many seconds, with status 124.
-fn limited(command: &Command, seconds: f64) -> Command {
-    let mut limited = Command::new("timeout");
-    limited
-        .args(["-k", "5", &format!("{seconds:.0}")])
-        .arg(command.get_program())
-        .args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
-        };
-    }
-    if let Some(folder) = command.get_current_dir() {
-        limited.current_dir(folder);
-    }
-    limited
 }
 
 fn summary(rows: &[Row]) -> String {
