@@ -3,7 +3,7 @@
 //! A program that can't be repaired is refused in one sentence and goes on untouched.
 
 use crate::support::counting::Target;
-use crate::support::{Ended, c_program, contention, plain_sunder, sunder, targets};
+use crate::support::{Ended, c_program, contention, plain_sunder, skips, sunder, targets};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -141,6 +141,7 @@ fn programs_without_a_build_identifier_are_repaired_too() {
 fn what_is_falsely_shared_is_moved_while_it_runs() {
     let _alone = targets::alone();
     let _first = targets::before_others();
+    skips::begun();
     for _ in 0..MOST_BUSY_RUNS {
         let target = Target::start(&[]);
         let file = report("moved");
@@ -156,6 +157,7 @@ fn what_is_falsely_shared_is_moved_while_it_runs() {
         }
         contention::complain_if(side_by_side, || format!("{repair:#?}"));
     }
+    skips::too_busy();
     println!("SKIP: its threads did not contend side by side");
 }
 

@@ -2,7 +2,7 @@
 //! sharing keeps its C library's code as it is in the file and has nothing of the remedy in its
 //! memory. A program with false sharing gets both while it runs, and they take little memory.
 
-use crate::support::{Ended, c_program, contention, plain_sunder, targets};
+use crate::support::{Ended, c_program, contention, plain_sunder, skips, targets};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -165,6 +165,7 @@ fn a_program_without_false_sharing_is_left_alone() {
 fn a_program_with_false_sharing_gets_hooks_and_the_library() {
     let _alone = targets::alone();
     let _first = targets::before_others();
+    skips::begun();
     let target = Target::start(&program(), "");
     let (cpu, begun) = (target.cpu_seconds(), Instant::now());
     let came = target.wait(PATIENCE, Target::has_remedy);
@@ -176,6 +177,7 @@ fn a_program_with_false_sharing_gets_hooks_and_the_library() {
         assert!(changed, "the library is mapped, but nothing is hooked");
     } else {
         contention::complain_if(side_by_side, || "the library was never mapped".into());
+        skips::too_busy();
         println!("SKIP: its threads did not contend side by side");
     }
 }
