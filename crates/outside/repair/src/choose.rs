@@ -208,7 +208,7 @@ impl Chooser {
         let went_back = self.decisions.went_back(first.line);
         let enough = if went_back { STEADIER } else { STEADY };
         if self.decisions.were_tried(&layout) || went_back && proposal.is_err() {
-            self.decisions.wait(first.line, now);
+            self.decisions.look_later(first.line, now);
             self.pending = None;
             return Some(Look::Nothing);
         }

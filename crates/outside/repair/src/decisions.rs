@@ -116,8 +116,8 @@ impl Decisions {
         self.put_back.iter().any(|back| back.holds(line))
     }
 
-    /// No other layout is known yet.
-    pub fn wait(&mut self, line: Address, now: Time) {
+    /// The pages of a line are looked at a moment later, since no other layout is known yet.
+    pub fn look_later(&mut self, line: Address, now: Time) {
         let back = self.put_back.iter_mut().filter(|back| back.holds(line));
         back.for_each(|back| back.next = now.after(RETHINK_EVERY));
     }

@@ -299,13 +299,14 @@ impl RegistersBefore<'_> {
         let (known, complete) = self.sum(&access.place, width);
         if complete {
             let span = Span::new(Address(known), width);
-            // A mask mostly cuts off the end of a block. Some processors trap at what it cuts off, too:
-            // the first bytes alone are certain.
+            // Some processors trap at what a mask cuts off, too. It mostly cuts off the end of a block,
+            // so the first bytes are the likeliest, and a trap at others says nothing.
             return match access.certainty {
-                Certainty::Masked => watched.contains(span.start).then_some((
-                    Span::new(span.start, span.len.min(word.0 + 8 - span.start.0)),
-                    false,
-                )),
+                Certainty::Masked => {
+                    let to = span.end().min(watched.end());
+                    let first = watched.contains(span.start);
+                    first.then(|| (Span::new(span.start, to.0 - span.start.0), false))
+                }
                 _ => span.overlaps(watched).then_some((span, true)),
             };
         }

@@ -105,7 +105,8 @@ fn touched(access: &Access) -> Touched {
 }
 
 /// The first byte of those among which a mask chooses. It is the likeliest that the instruction
-/// accesses: a mask mostly cuts off the end of a block. Watchpoints show which bytes it really is.
+/// accesses: a mask mostly cuts off the end of a block. Watchpoints can't tell which others it is, since
+/// some processors trap at what is cut off, too.
 fn first_byte(hit: &RawSample, near: &NearAccess) -> Option<Access> {
     Some(Access {
         time: hit.time,
