@@ -61,7 +61,7 @@ pub fn take_apart(
     let lines = || settled.iter().copied().filter(|v| on(v, page, len));
     let others_run = others_run(process, &first.groups);
     let wanted = in_several_places(&first.groups)
-        || others_run && {
+        || (others_run || have_gaps(&first.groups)) && {
             let known = objects.on(process, lines(), false);
             known
                 .iter()
@@ -162,6 +162,13 @@ fn latest(process: &Process, before: Duration) -> Time {
 fn in_several_places(groups: &[Group]) -> bool {
     let mut met = HashSet::new();
     groups.iter().any(|group| !met.insert(&group.threads))
+}
+
+/// Whether there are bytes between two groups that no thread was seen to use. They may be either's, which
+/// the elements of the object may tell: an instruction that uses bytes of both groups at once faults.
+fn have_gaps(groups: &[Group]) -> bool {
+    let mut pairs = groups.iter().zip(groups.iter().skip(1));
+    pairs.any(|(one, next)| one.end() < next.offset && one.threads != next.threads)
 }
 
 /// Whether threads run that are in none of these groups. They may have elements of the object, too.
@@ -270,6 +277,23 @@ mod tests {
         };
         one.add(thread, count);
         one
+    }
+
+    /// The threads' records of 24 bytes follow each other, and of the first one nothing was seen behind its
+    /// first 16 bytes: its end can't be told from what was seen.
+    #[test]
+    fn bytes_between_two_threads_groups_may_be_eithers() {
+        let group = |offset, size, thread| Group {
+            offset,
+            size,
+            threads: BTreeSet::from([thread]),
+        };
+        assert!(have_gaps(&[group(0, 16, 1), group(24, 24, 2)]));
+        assert!(!have_gaps(&[group(0, 24, 1), group(24, 24, 2)]));
+        assert!(
+            !have_gaps(&[group(0, 8, 1), group(16, 8, 1)]),
+            "both are one thread's"
+        );
     }
 
     /// Two threads were seen on the page; two others only where their bytes had moved together.
