@@ -7,6 +7,7 @@ use std::time::Duration;
 use sunder_access::{Address, ProcessId, ThreadId};
 use sunder_observe::{Pace, PerfRefusal, remote};
 use sunder_plan::progress::{self, Gain, ValuePlace, Window};
+use sunder_sharing::Verdict;
 
 /// One sample of the registers per this much of a thread's CPU time, for a window that is read at
 /// leisure.
@@ -39,6 +40,42 @@ pub struct Bytes {
 
 /// The values that were read in one window, by thread.
 pub type Windows = BTreeMap<ThreadId, Window>;
+
+/// Bytes by which the threads of a line can be measured: those that a single thread was seen to use
+/// and to write. A thread without such bytes gets an entry of length 0.
+pub fn measurable(line: &Verdict) -> Vec<Bytes> {
+    let mut all: Vec<Bytes> = written(line).collect();
+    for one in &line.threads {
+        if !all.iter().any(|bytes| bytes.thread == one.thread) {
+            all.push(Bytes {
+                thread: one.thread,
+                original: line.line.0,
+                at: line.line.0,
+                len: 0,
+            });
+        }
+    }
+    all
+}
+
+fn written(line: &Verdict) -> impl Iterator<Item = Bytes> {
+    let own = line
+        .words
+        .iter()
+        .filter_map(|word| match &word.threads[..] {
+            [only] if only.writes + only.updates > 0 => Some((word, only.thread)),
+            _ => None,
+        });
+    own.map(|(word, thread)| {
+        let at = line.line.0 + u64::from(word.offset);
+        Bytes {
+            thread,
+            original: at,
+            at,
+            len: word.size.into(),
+        }
+    })
+}
 
 /// Threads that are being measured.
 pub struct Gauge {

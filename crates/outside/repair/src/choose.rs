@@ -2,8 +2,6 @@
 //! reason for lines that are left alone. Called by `repairer` at each look. It must not move anything
 //! itself.
 
-use super::before::Measured;
-use super::contended::measurable;
 use super::decisions::Decisions;
 use super::elements::Objects;
 use super::known::Known;
@@ -17,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use sunder_access::{Address, CodeAddress, LINE, Mapping, Mappings, PAGE, Span, Time};
 use sunder_findings::Unrepaired;
-use sunder_gain::gauge::Bytes;
+use sunder_gain::before::Measured;
+use sunder_gain::gauge::{Bytes, measurable};
 use sunder_objects::is_c_library;
 use sunder_observe::{machine, proc};
 use sunder_pipeline::Process;

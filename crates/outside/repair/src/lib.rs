@@ -9,7 +9,6 @@
 
 pub mod attach;
 mod attempt;
-mod before;
 mod busy;
 pub mod by_hand;
 mod chaos;

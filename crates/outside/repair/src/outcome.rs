@@ -5,7 +5,8 @@ use super::attempt::{Attempt, Stay};
 use super::serve::Server;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_access::{Address, CodeAddress, Time};
-use sunder_findings::{FaultsSoFar, Move, Moved, Progress, RolledBack, ThreadProgress, Unrepaired};
+use sunder_findings::{FaultsSoFar, Move, Moved, Progress, RolledBack, Unrepaired};
+use sunder_gain::gained::progress;
 use sunder_plan::progress::WORTH_KEEPING;
 use sunder_wire::remap::{self, Area, BY_INSTRUCTION, BY_TOOL, FREE, REFUSED, ROLLING_BACK};
 
@@ -144,15 +145,5 @@ fn shown(stay: &Stay, refusal: Option<&str>, seconds: &dyn Fn(u64) -> f64) -> Mo
 
 /// The progress in the last stay in which it was measured.
 fn best(stays: &[Stay]) -> Option<Progress> {
-    let stay = stays.iter().rev().find(|s| !s.gains.is_empty())?;
-    let threads = stay.gains.iter().map(|(thread, gain)| ThreadProgress {
-        thread: thread.0,
-        before: gain.before * 1e6,
-        after: gain.after * 1e6,
-        clocks: gain.clocks as u32,
-    });
-    Some(Progress {
-        gain: stay.gain()?,
-        threads: threads.collect(),
-    })
+    stays.iter().rev().find_map(|s| progress(&s.gains))
 }

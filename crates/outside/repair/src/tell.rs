@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 use sunder_access::{Address, CodeAddress, LINE, Mappings, PAGE, Span};
-use sunder_findings::{Finding, Findings, Moved, Progress, Repair, Unrepaired};
+use sunder_findings::{Finding, Findings, Moved, Repair, Unrepaired};
+use sunder_gain::gained::told;
 use sunder_live::{LEFT_ALONE, counted};
 use sunder_objects::{NameOptions, Names};
 use sunder_observe::foreign::ForeignFiles;
@@ -127,12 +128,7 @@ fn in_all(repair: &Repair) -> Option<String> {
 fn became(moved: &Moved, dry_run: bool) -> String {
     let mut text = String::new();
     if let Some(progress) = &moved.progress {
-        let threads = counted(progress.threads.len(), "thread");
-        text += &format!(
-            "; {threads} got on {:.2} times as fast as before{}",
-            progress.gain,
-            spread(progress)
-        );
+        text += &format!("; {}", told(progress));
     }
     let returns = moved.moves.iter().filter(|m| m.rolled_back.is_some());
     let returns = returns.count();
@@ -154,18 +150,6 @@ fn became(moved: &Moved, dry_run: bool) -> String {
     text
 }
 
-/// From which to which factor the threads' gains reach, if there are several.
-fn spread(progress: &Progress) -> String {
-    let ratios = progress.threads.iter().map(|t| t.after / t.before);
-    let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
-    if ratios.len() < 2 {
-        return String::new();
-    }
-    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = ratios.iter().copied().fold(0.0, f64::max);
-    format!(" (by thread {least:.2} to {most:.2})")
-}
-
 fn times(number: usize) -> String {
     match number {
         1 => "once".into(),
@@ -177,7 +161,7 @@ fn times(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sunder_findings::{Move, RolledBack, ThreadProgress};
+    use sunder_findings::{Move, Progress, RolledBack, ThreadProgress};
 
     fn moved(gain: f64, back: Option<&str>) -> Moved {
         let rolled_back = back.map(|why| RolledBack {

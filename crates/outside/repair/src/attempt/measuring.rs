@@ -1,6 +1,5 @@
 //! Measures how threads get on before and after a move, and judges what it gained.
 
-use super::stay::{mean, pays};
 use super::{Attempt, Earlier, Next, Phase, elapsed};
 use crate::layout::layout;
 use crate::mark::Mark;
@@ -8,6 +7,7 @@ use crate::proposal::Proposal;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 use sunder_access::{ProcessId, ThreadId, Time};
+use sunder_gain::gained::{mean, pays};
 use sunder_gain::gauge::{Bytes, Gauge, Windows, gains};
 use sunder_wire::remap::{Area, ROLL_BACK};
 

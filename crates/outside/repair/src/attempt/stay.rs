@@ -2,7 +2,8 @@
 //! `attempt`. Pure.
 
 use sunder_access::ThreadId;
-use sunder_plan::progress::{Gain, WORTH_KEEPING};
+use sunder_gain::gained::{least, mean};
+use sunder_plan::progress::Gain;
 
 /// One stay of the bytes at their new place.
 #[derive(Clone, Debug, Default)]
@@ -72,24 +73,6 @@ impl Stay {
     pub fn least_gain(&self) -> Option<f64> {
         least(&self.gains)
     }
-}
-
-/// Whether such gains pay. A program that waits for all of its threads is as fast as the slowest,
-/// so none may lose more than chance explains.
-pub(super) fn pays(gains: &[(ThreadId, Gain)]) -> bool {
-    mean(gains).is_some_and(|mean| mean >= WORTH_KEEPING)
-        && least(gains).is_some_and(|least| least * WORTH_KEEPING >= 1.0)
-}
-
-fn least(gains: &[(ThreadId, Gain)]) -> Option<f64> {
-    gains.iter().map(|g| g.1.ratio).min_by(f64::total_cmp)
-}
-
-/// The geometric mean of the gains: if one thread got twice as fast and another half as fast,
-/// nothing was gained.
-pub(super) fn mean(gains: &[(ThreadId, Gain)]) -> Option<f64> {
-    let sum: f64 = gains.iter().map(|g| g.1.ratio.ln()).sum();
-    (!gains.is_empty()).then(|| (sum / gains.len() as f64).exp())
 }
 
 #[cfg(test)]

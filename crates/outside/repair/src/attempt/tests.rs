@@ -1,10 +1,10 @@
 //! Repairs on areas of no program: the tests play the library's part.
 
 use super::measuring::MOST_EMPTY;
-use super::stay::{mean, pays};
 use super::*;
 use std::sync::atomic::AtomicU64;
 use sunder_access::ThreadId;
+use sunder_gain::gained::{mean, pays};
 use sunder_gain::gauge::gains;
 use sunder_plan::progress::Gain;
 use sunder_plan::remap::Group;

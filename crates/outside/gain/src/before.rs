@@ -1,13 +1,13 @@
-//! How fast threads get on before their bytes are moved, for comparison with the speed afterwards.
-//! Called by `repairer` at each step. Only reads.
+//! How fast threads get on before their bytes are moved or they are isolated, for comparison with the speed
+//! afterwards. Called by `repair` and `protect` at each step. Only reads.
 //!
 //! Threads that take turns on a CPU do not contend, and are as fast as after any move. So a window in
 //! which they waited for CPUs longer than so many threads must is followed by another, a few times, and
 //! the best one counts.
 
+use crate::gauge::{Bytes, Gauge, Windows};
 use std::time::Duration;
 use sunder_access::{ProcessId, ThreadId};
-use sunder_gain::gauge::{Bytes, Gauge, Windows};
 use sunder_observe::{machine, proc};
 
 /// Threads took turns if they could have run for so much longer, as a part of the time that they ran,
@@ -16,7 +16,7 @@ const CROWDED: f64 = 0.2;
 /// How many windows are tried.
 const TRIES: u32 = 3;
 
-/// Measurement of threads whose bytes may be moved.
+/// Measurement of threads of which something may be taken apart.
 #[derive(Default)]
 pub enum Before {
     /// No thread is measured.
