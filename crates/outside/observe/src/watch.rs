@@ -14,14 +14,12 @@ mod budget;
 mod decode;
 mod error;
 mod executions;
-mod words;
 
 pub use budget::{ARM_COST, Budget, TYPICAL_HIT_COST};
 pub(crate) use decode::kind_of;
 pub use decode::{Code, CodeBefore, CodeDecoder, HitDecoder, ProcessCode, Trap, TrappedAccess};
 pub use error::WatchError;
 pub use executions::{ExecutionRequest, Executions};
-pub use words::suspect_words;
 
 use crate::Registers;
 use crate::clock::monotonic_now;
@@ -42,8 +40,8 @@ const POLL_PAUSE: Duration = Duration::from_micros(500);
 /// The words, threads and limits of a burst.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BurstRequest {
-    /// Aligned words of one line, the most suspect first ([`suspect_words`]). The first [`SLOTS`]
-    /// are watched; [`Burst::watched`] says which. Others need another burst.
+    /// Aligned words of one line, the most suspect first. The first [`SLOTS`] are watched;
+    /// [`Burst::watched`] says which. Others need another burst.
     pub words: Vec<Address>,
     /// The threads to watch.
     pub threads: Vec<ThreadId>,
