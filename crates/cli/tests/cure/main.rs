@@ -86,6 +86,20 @@ fn what_cannot_stay_moved_is_isolated_and_the_plan_remembers() {
         assert_eq!(isolated(&findings), ["machines"], "{said}");
         assert!(said.contains("isolated `machines`"), "{said}");
         is_planned = true;
+        let cure = findings.cure.as_ref().expect("a result of `cure`");
+        // Only perf reads the threads' registers.
+        if findings.run.observer != "perf" {
+            return Ok(());
+        }
+        let Some(progress) = &cure.isolated[0].progress else {
+            return Err(format!("what it gained was not measured: {said}"));
+        };
+        let told = format!("got on {:.2} times as fast as before", progress.gain);
+        assert!(said.contains(&told), "{told}: {said}");
+        // Alone on their lines, the threads are several times as fast.
+        if progress.gain < 1.2 {
+            return Err(format!("nothing was gained: {said}"));
+        }
         Ok(())
     });
     if !is_planned {

@@ -47,6 +47,10 @@ pub struct IsolatedObject {
     /// counts once, however often the thread wrote before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interleaved_writes: Option<u64>,
+    /// Its threads' progress before they were isolated, and while they were. Absent if it was not
+    /// measured. Of objects that were isolated at once, all have the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
 }
 
 /// Pages whose falsely shared bytes got lines of their own.
@@ -91,12 +95,12 @@ pub struct Moved {
     pub moves: Vec<Move>,
 }
 
-/// The threads' progress before and after their bytes were moved.
+/// The threads' progress before and after their bytes were moved, or before they were isolated and
+/// since.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Progress {
-    /// Progress after the move divided by progress before, as the geometric mean of the
-    /// threads.
+    /// Progress after the change divided by progress before, as the geometric mean of the threads.
     pub gain: f64,
     /// The threads whose progress was measured.
     pub threads: Vec<ThreadProgress>,
@@ -109,9 +113,9 @@ pub struct Progress {
 pub struct ThreadProgress {
     /// The kernel's thread id.
     pub thread: u32,
-    /// The value's change in a millisecond of the thread's CPU time, before the move.
+    /// The value's change in a millisecond of the thread's CPU time, before the change.
     pub before: f64,
-    /// The same after the move.
+    /// The same after the change.
     pub after: f64,
     /// The number of values that agree on the ratio of the two.
     pub clocks: u32,

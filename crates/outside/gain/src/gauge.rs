@@ -193,6 +193,11 @@ impl Gauge {
         self.windows.len() == self.paces.len() && self.windows.values().all(long)
     }
 
+    /// The values that were read so far.
+    pub const fn windows(&self) -> &Windows {
+        &self.windows
+    }
+
     /// The values that were read.
     pub fn end(self) -> Windows {
         self.windows

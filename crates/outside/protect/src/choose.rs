@@ -3,32 +3,32 @@
 //! `live`. Enters heap blocks and mappings into the control file, so that the library reports when
 //! they are freed or unmapped. Must not isolate a thread itself: it asks the keeper for pages.
 
+use super::allowed::{RECENT, counts, is_certain, may_be_isolated, used_by_one_each};
 use super::commits::CommitLog;
-use super::image::is_systems;
+use super::gains::{Gained, Gains};
 use super::keeper::Keeper;
 use super::lasting::{GONE, Lasting};
 use super::pages::{LARGEST, PageRequest, Pages};
 use super::report::Isolated;
 use super::target;
-use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
-use sunder_access::{Address, LINE, PAGE, Span, Time};
-use sunder_findings::{Finding, Line, Object, ObjectKind, ThreadUse, Word};
+use sunder_access::{Address, LINE, Span, Time};
+use sunder_gain::gained::{progress, told};
+use sunder_gain::gauge::measurable;
 use sunder_pipeline::Process;
-use sunder_pipeline::show_sharing;
 use sunder_pipeline::{Part, objects_on_line, show_object};
-use sunder_plan::cannot_be_isolated_here;
-use sunder_sharing::{Confidence, PageRuns, Sharing, Verdict, WordUse};
+use sunder_sharing::{Confidence, PageRuns, Verdict};
+use sunder_wire::isolation::{COSTLY, GONE as NOT_THERE};
 
 /// Lines that together cost a smaller share of their threads' time are not worth stopping the program
 /// for.
 const WORTH_ISOLATING: f64 = 0.04;
-/// A line that was not touched for this long is no longer contended.
-const RECENT: Duration = Duration::from_millis(200);
 /// How long we wait for further lines after the first one is confirmed.
 const GATHERING: Duration = Duration::from_millis(30);
+/// How long at most we wait for the threads to be measured, for comparison with their speed in isolation.
+const MEASURED: Duration = Duration::from_millis(60);
 /// Pause before a refused line is judged again; doubled after each refusal.
 const AGAIN: Duration = Duration::from_millis(250);
 /// Most lines that are named in one look, as each takes a moment.
@@ -40,6 +40,22 @@ struct Subject {
     lasting: Lasting,
     /// It was seen to be there after it was entered into the control file.
     settled: bool,
+}
+
+impl Subject {
+    fn span(&self) -> Span {
+        Span::new(Address(self.request.start), self.request.size)
+    }
+
+    /// Its pages are shared again, `why` as in `sunder_wire::isolation`.
+    fn give_up(&self, keeper: &Keeper, why: u32) {
+        let PageRequest { start, size, .. } = self.request;
+        let block = self.request.block;
+        if let Some(block) = block.and_then(|at| keeper.shared.blocks.get(at)) {
+            let _ = block.address.compare_exchange(start, 0, SeqCst, Relaxed);
+        }
+        Pages::give_up(&keeper.shared, start, size, why);
+    }
 }
 
 /// A line that was refused.
@@ -61,6 +77,10 @@ pub struct Chooser {
     refused: HashMap<u64, Refused>,
     /// Since when there are lines to be isolated.
     pending: Option<Time>,
+    /// Measures what isolating gains.
+    pub gains: Gains,
+    /// Bytes by whose isolation threads lost time. They stay shared.
+    in_vain: Vec<Span>,
     /// The library's count of changes to heap blocks when pages were last asked for.
     changes: Option<u32>,
     /// The objects that were isolated.
@@ -104,21 +124,26 @@ impl Chooser {
         let fresh: Vec<&Verdict> = verdicts
             .iter()
             .filter(settled)
-            .filter(|v| !self.is_decided(v, now))
+            .filter(|v| !self.is_decided(v.line, v.first, now))
             .collect();
         if fresh.is_empty() {
             self.pending = None;
+            self.gains.expect_nothing();
             return;
         }
         let since = *self.pending.get_or_insert(now);
-        if now.since(since) < GATHERING {
+        let measurable = || fresh.iter().copied().flat_map(measurable).collect();
+        self.gains.expect(process.id, measurable);
+        let waited = now.since(since);
+        if waited < GATHERING || waited < MEASURED && !self.gains.is_ready() {
             return;
         }
+        let known = self.isolated.len();
         let mappings = process.mappings().clone();
         process.names.set_mappings(mappings);
         for verdict in fresh.into_iter().take(AT_ONCE) {
             // An object that was chosen for an earlier line may lie on this line too.
-            if self.is_decided(verdict, now) {
+            if self.is_decided(verdict.line, verdict.first, now) {
                 continue;
             }
             let parts: Vec<Part> = objects_on_line(process, verdict)
@@ -141,11 +166,45 @@ impl Chooser {
                         at_seconds: seconds,
                         cost_percent: runs.cost(verdict).min(1.0) * 100.0,
                         interleaved_writes: None,
+                        progress: None,
                     };
                     self.note(new, keeper.log.as_mut());
                 }
                 Err(why) => self.refuse(verdict, now, format!("`{name}`: {why}")),
             }
+        }
+        if known < self.isolated.len() {
+            self.gains.isolated(known..self.isolated.len(), now);
+        }
+        self.gains.expect_nothing();
+    }
+
+    /// Takes in what isolating objects has gained. Those by which threads lost time are shared again.
+    pub fn take_in(&mut self, gained: Gained, keeper: &Keeper) {
+        let Some(progress) = progress(&gained.threads) else {
+            return;
+        };
+        let lost = gained.is_loss();
+        for one in self.isolated.get_mut(gained.objects).into_iter().flatten() {
+            one.progress = Some(progress.clone());
+            if lost {
+                let name = &one.name;
+                self.left_out.push(format!(
+                    "`{name}` any more: isolating it did not help: {}",
+                    told(&progress)
+                ));
+                self.in_vain.extend(&one.spans);
+            }
+        }
+        if lost {
+            let in_vain = &self.in_vain;
+            self.subjects.retain(|subject| {
+                let lost = in_vain.iter().any(|span| span.overlaps(subject.span()));
+                if lost {
+                    subject.give_up(keeper, COSTLY);
+                }
+                !lost
+            });
         }
     }
 
@@ -191,11 +250,13 @@ impl Chooser {
         !self.subjects.is_empty()
     }
 
-    fn is_decided(&self, verdict: &Verdict, now: Time) -> bool {
-        let at = Span::new(verdict.line, LINE);
-        let has = |s: &Subject| at.overlaps(Span::new(Address(s.request.start), s.request.size));
-        let refused = |r: &Refused| r.first == verdict.first && now < r.until;
-        self.refused.get(&verdict.line.0).is_some_and(refused) || self.subjects.iter().any(has)
+    /// Whether nothing is to be decided at `now` about a line that was touched from `first` on.
+    fn is_decided(&self, line: Address, first: Time, now: Time) -> bool {
+        let at = Span::new(line, LINE);
+        let refused = |r: &Refused| r.first == first && now < r.until;
+        self.refused.get(&line.0).is_some_and(refused)
+            || self.subjects.iter().any(|s| at.overlaps(s.span()))
+            || self.in_vain.iter().any(|span| at.overlaps(*span))
     }
 
     fn refuse(&mut self, verdict: &Verdict, now: Time, why: String) {
@@ -291,14 +352,7 @@ impl Chooser {
             if !subject.lasting.is_in_a_frame() || subject.lasting.is_there(process, start) {
                 return true;
             }
-            if let Some(block) = subject
-                .request
-                .block
-                .and_then(|at| keeper.shared.blocks.get(at))
-            {
-                let _ = block.address.compare_exchange(start, 0, SeqCst, Relaxed);
-            }
-            Pages::give_up(&keeper.shared, start, subject.request.size);
+            subject.give_up(keeper, NOT_THERE);
             false
         });
     }
@@ -339,94 +393,6 @@ impl Chooser {
     }
 }
 
-/// The other lines on the page of `line` that threads were seen to use, as far as each of their words
-/// has one thread: of an object that lies there, not all lines are contended.
-fn used_by_one_each(
-    process: &Process,
-    object: &Object,
-    line: Address,
-    strict: bool,
-) -> impl Iterator<Item = u64> {
-    let page = Span::new(Address(line.0 & !(PAGE - 1)), PAGE);
-    let last = process.judge.span_of_time().map_or(Time(0), |time| time.1);
-    let mut lines: BTreeMap<u64, Vec<WordUse>> = BTreeMap::new();
-    for (at, word) in process.judge.used(page, last.before(RECENT)) {
-        let line = at.0 & !(LINE - 1);
-        let offset = (at.0 - line) as u32;
-        let words = lines.entry(line).or_default();
-        words.push(WordUse { offset, ..word });
-    }
-    lines.retain(|_, words| {
-        let finding = as_finding(object, Sharing::False, words);
-        cannot_be_isolated_here(&finding, strict).is_none()
-    });
-    lines.into_keys()
-}
-
-/// Whether a verdict is certain enough to be asked about its line.
-fn is_certain(verdict: &Verdict) -> bool {
-    (verdict.confirmed || verdict.confidence() >= Confidence::Sampled) && verdict.owner.is_none()
-}
-
-/// Whether a verdict is certain enough, and about bytes in `span`.
-fn counts(verdict: &Verdict, span: Span) -> bool {
-    is_certain(verdict) && Span::new(verdict.line, LINE).overlaps(span)
-}
-
-/// # Errors
-/// Says why an object must stay shared.
-fn may_be_isolated(
-    object: &Object,
-    span: Span,
-    verdict: &Verdict,
-    strict: bool,
-) -> Result<(), String> {
-    if span.len > LARGEST {
-        return Err("it is too large".into());
-    }
-    let module = object.module.as_deref().map(Path::new);
-    if object.kind == ObjectKind::Global && module.is_some_and(is_systems) {
-        return Err("it is the C library's".into());
-    }
-    if verdict.sharing == Sharing::True {
-        return Err("threads use the same bytes".into());
-    }
-    match cannot_be_isolated_here(&as_finding(object, verdict.sharing, &verdict.words), strict) {
-        Some(why) => Err(why.into()),
-        None => Ok(()),
-    }
-}
-
-/// What was seen of a line in the form that the rules of `sunder_plan` take.
-fn as_finding(object: &Object, sharing: Sharing, words: &[WordUse]) -> Finding {
-    let words = words.iter().map(|word| Word {
-        offset: word.offset,
-        size: word.size,
-        field: None,
-        threads: word
-            .threads
-            .iter()
-            .map(|u| ThreadUse {
-                id: u.thread.0,
-                reads: u.reads,
-                writes: u.writes,
-                updates: u.updates,
-                atomics: u.atomics,
-                ..ThreadUse::default()
-            })
-            .collect(),
-    });
-    Finding {
-        sharing: show_sharing(sharing),
-        object: object.clone(),
-        lines: vec![Line {
-            words: words.collect(),
-            ..Line::default()
-        }],
-        ..Finding::default()
-    }
-}
-
 /// Enters a block into the table that the library reads when blocks are freed; gives its place.
 fn write_down(keeper: &Keeper, span: Span) -> Option<usize> {
     let shared = &keeper.shared;
@@ -439,4 +405,93 @@ fn write_down(keeper: &Keeper, span: Span) -> Option<usize> {
     block.address.store(span.start.0, SeqCst);
     shared.block_changes.fetch_add(1, SeqCst);
     Some(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::Shared;
+    use std::rc::Rc;
+    use sunder_access::ThreadId;
+    use sunder_plan::progress::Gain;
+
+    fn isolated(name: &str, start: u64) -> Isolated {
+        Isolated {
+            name: name.into(),
+            spans: vec![Span::new(Address(start), 64)],
+            at_seconds: 0.1,
+            cost_percent: 50.0,
+            interleaved_writes: None,
+            progress: None,
+        }
+    }
+
+    fn gained(objects: std::ops::Range<usize>, ratios: &[f64]) -> Gained {
+        let gain = |&ratio: &f64| Gain {
+            ratio,
+            before: 1.0,
+            after: ratio,
+            clocks: 1,
+        };
+        let threads = (1..).map(ThreadId);
+        Gained {
+            objects,
+            threads: threads.zip(ratios.iter().map(gain)).collect(),
+            fair: true,
+        }
+    }
+
+    #[test]
+    fn what_threads_lose_time_by_is_shared_again_and_stays_so() {
+        let shared = Rc::new(Shared::new().expect("memory"));
+        let mut keeper = Keeper::with_tick(Rc::clone(&shared), 10_000, 0);
+        let mut chooser = Chooser::default();
+        for (name, start) in [("good", 0x10_0000), ("bad", 0x20_0000)] {
+            chooser.isolated.push(isolated(name, start));
+            let request = PageRequest {
+                start,
+                size: 64,
+                whole_pages: false,
+                common: false,
+                block: None,
+            };
+            keeper.request_pages(request);
+            chooser.subjects.push(Subject {
+                request,
+                lasting: Lasting::Global,
+                settled: true,
+            });
+        }
+        assert!(keeper.pages.settle(&shared));
+        let given_up = || {
+            let pages = shared.pages.iter().take(2);
+            pages
+                .map(|page| page.given_up.load(Relaxed))
+                .collect::<Vec<_>>()
+        };
+        chooser.take_in(gained(0..1, &[2.0, 1.5]), &keeper);
+        chooser.take_in(gained(1..2, &[]), &keeper);
+        assert_eq!(given_up(), [0, 0], "nothing is known of the second");
+        chooser.take_in(gained(1..2, &[0.97, 0.98]), &keeper);
+        assert_eq!(given_up(), [0, 0], "that is not told from chance");
+        let mut took_turns = gained(1..2, &[0.5, 1.0]);
+        took_turns.fair = false;
+        chooser.take_in(took_turns, &keeper);
+        assert_eq!(given_up(), [0, 0], "threads did not contend before");
+        chooser.take_in(gained(1..2, &[0.5, 1.0]), &keeper);
+        assert_eq!(given_up(), [0, COSTLY]);
+        assert_eq!(chooser.subjects.len(), 1);
+        let told = "`bad` any more: isolating it did not help: 2 threads got on 0.71 times as fast as before (by thread 0.50 to 1.00)";
+        assert_eq!(chooser.left_out, [told]);
+        let gains = chooser
+            .isolated
+            .iter()
+            .map(|one| one.progress.as_ref().map(|p| p.gain));
+        let gains: Vec<f64> = gains.flatten().collect();
+        assert!((gains[0] - 3f64.sqrt()).abs() < 1e-9, "{gains:?}");
+        let is_decided = |start| chooser.is_decided(Address(start), Time(0), Time(1));
+        assert!(is_decided(0x10_0000), "isolated");
+        assert!(is_decided(0x20_0000), "in vain");
+        assert!(!is_decided(0x30_0000));
+    }
 }

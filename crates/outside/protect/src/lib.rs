@@ -8,10 +8,12 @@
 //! means (SHERIFF-DETECT). [`commits::format`] is for tools that read what was committed. It must not print or exit; what it has to say goes to the caller's
 //! `Notices` or into the [`Outcome`].
 
+mod allowed;
 mod apart;
 mod choose;
 pub mod commits;
 mod eager;
+mod gains;
 mod guard;
 mod hooks;
 mod image;

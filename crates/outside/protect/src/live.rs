@@ -25,6 +25,8 @@ use sunder_stop::Collector;
 
 /// Pause between two looks at the lines.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Pause between two looks at threads that are being measured.
+const MEASURE_EVERY: Duration = Duration::from_millis(2);
 
 /// Runs the program to its end. Global variables of `targets` are isolated from the beginning.
 ///
@@ -98,6 +100,7 @@ impl<'a> Protector<'a> {
             at_seconds: one.at_seconds,
             cost_percent: one.cost_percent,
             interleaved_writes: log.map(|log| one.turns(&log.ledger)),
+            progress: one.progress.clone(),
         })
     }
 
@@ -154,6 +157,13 @@ impl LiveRemedy for Protector<'_> {
             return;
         }
         let root = ProcessId(keeper.process().unsigned_abs());
+        let gained = self
+            .chooser
+            .gains
+            .read(root, &keeper.shared, monotonic_now());
+        for gained in gained {
+            self.chooser.take_in(gained, keeper);
+        }
         let status = live.session.runtime_status(root);
         let signal = status.timer_signal.unwrap_or(0);
         keeper.shared.our_signal.store(signal, Relaxed);
@@ -190,6 +200,9 @@ impl LiveRemedy for Protector<'_> {
 
     fn patience(&self) -> Option<Duration> {
         let keeper = self.keeper.as_ref()?;
+        if self.chooser.gains.is_measuring() {
+            return Some(MEASURE_EVERY.min(keeper.look()));
+        }
         (self.chooser.is_busy() || self.targets.has_globals()).then(|| keeper.look())
     }
 

@@ -63,16 +63,16 @@ impl Pages {
         pages.any(|page| page.given_up.load(Relaxed) == 0)
     }
 
-    /// Gives up the pages of these bytes: their object is gone. Threads share them again at their next
-    /// commit.
-    pub fn give_up(shared: &Shared, start: u64, bytes: u64) {
+    /// Gives up the pages of these bytes, `why` as in `sunder_wire::isolation`. Threads share them again at
+    /// their next commit.
+    pub fn give_up(shared: &Shared, start: u64, bytes: u64, why: u32) {
         let end = start.saturating_add(bytes);
         let over = |page: &&PrivatePage| {
             let at = page.address.load(Relaxed);
             at < end && start < at.saturating_add(PAGE)
         };
         for page in known(shared).filter(over) {
-            page.given_up.store(GONE, SeqCst);
+            page.given_up.store(why, SeqCst);
         }
     }
 
@@ -382,7 +382,7 @@ mod tests {
             pages.request(&shared, request(0x10_0000 + page * PAGE, 64));
         }
         assert!(pages.settle(&shared));
-        Pages::give_up(&shared, 0x10_1ff0, 32);
+        Pages::give_up(&shared, 0x10_1ff0, 32, GONE);
         let given: Vec<u32> = table(&shared).iter().map(|page| page.1).collect();
         assert_eq!(given, [0, GONE, GONE, 0]);
         Pages::keep_only(&shared, |page| page != 0x10_3000);

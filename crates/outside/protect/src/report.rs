@@ -7,7 +7,8 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use sunder_access::{Address, Span};
-use sunder_findings::PrivatePage;
+use sunder_findings::{PrivatePage, Progress};
+use sunder_gain::gained::told;
 use sunder_live::{LEFT_ALONE, counted};
 use sunder_wire::isolation::{BESIDE, COSTLY, Control, LEFT_OUT, closed, why};
 use sunder_wire::tracking::page;
@@ -28,6 +29,8 @@ pub struct Isolated {
     /// How often two consecutive commits to one of its lines were by two threads. `None` while it
     /// is isolated.
     pub interleaved_writes: Option<u64>,
+    /// How its threads got on before it was isolated and while they were.
+    pub progress: Option<Progress>,
 }
 
 impl Isolated {
@@ -275,8 +278,12 @@ impl Summary {
                 turns.unwrap_or_default()
             )
         };
+        let objects = self.objects.iter().flatten();
+        let gained = objects.filter_map(|object| object.progress.as_ref()).next();
+        let gained = gained.map(|gain| format!("; {}", told(gain)));
+        let gained = gained.unwrap_or_default();
         format!(
-            "isolated {}{}{given_up} in {}{written}{handed_over}{paused}{ended}{left_out}",
+            "isolated {}{}{given_up} in {}{written}{gained}{handed_over}{paused}{ended}{left_out}",
             self.named(),
             counted(self.pages as usize, "page"),
             counted(self.episodes as usize, "episode"),
@@ -324,6 +331,7 @@ impl Summary {
                     "at_seconds": o.at_seconds,
                     "cost_percent": o.cost_percent,
                     "interleaved_writes": o.interleaved_writes,
+                    "progress": o.progress,
                 })
             })
             .collect();

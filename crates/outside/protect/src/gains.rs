@@ -1,0 +1,322 @@
+//! What isolating gains: how fast threads get on before objects are isolated, and how fast while they are
+//! isolated. Called by `choose` and `live`. It only reads, and must not decide what follows from a gain.
+//!
+//! An isolated thread computes in a worker: a process of one thread that has the thread's registers, and its
+//! stack at the same addresses. So the values by which the thread's progress is measured natively are read
+//! there.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+use sunder_access::{ProcessId, ThreadId, Time};
+use sunder_gain::before::{Before, Measured};
+use sunder_gain::gained::mean;
+use sunder_gain::gauge::{Bytes, Gauge, Windows, gains};
+use sunder_observe::proc;
+use sunder_plan::progress::{Gain, WORTH_KEEPING};
+use sunder_wire::isolation::{Control, state};
+
+/// How long threads of which objects were isolated are measured.
+const MOST: Duration = Duration::from_secs(2);
+
+/// The gain of isolating some objects.
+#[derive(Debug)]
+pub struct Gained {
+    /// Which of the chosen objects, by the order in which they were chosen.
+    pub objects: Range<usize>,
+    /// How much faster each thread got on that was measured.
+    pub threads: Vec<(ThreadId, Gain)>,
+    /// Whether the threads ran side by side before: threads that take turns on a CPU do not contend, and
+    /// nothing is gained by taking them apart then.
+    pub fair: bool,
+}
+
+impl Gained {
+    /// Whether threads lost more than chance explains.
+    pub fn is_loss(&self) -> bool {
+        self.fair && mean(&self.threads).is_some_and(|mean| mean * WORTH_KEEPING < 1.0)
+    }
+}
+
+/// Measures gains, one after the other or several at once.
+#[derive(Default)]
+pub struct Gains {
+    /// The threads of lines that may be isolated next.
+    before: Before,
+    /// The bytes by which these can be measured.
+    bytes: Vec<Bytes>,
+    open: Vec<Open>,
+}
+
+/// Objects that were isolated, of which the threads are being measured.
+struct Open {
+    objects: Range<usize>,
+    since: Time,
+    bytes: Vec<Bytes>,
+    before: Windows,
+    fair: bool,
+    isolated: BTreeMap<ThreadId, InWorker>,
+}
+
+enum InWorker {
+    /// It is measured in this worker.
+    Measuring(ProcessId, Box<Gauge>),
+    /// It was measured for long enough.
+    Measured(Windows),
+}
+
+impl Gains {
+    /// Objects on these bytes may be isolated soon: begins to measure the threads that use them.
+    pub fn expect(&mut self, process: ProcessId, bytes: impl FnOnce() -> Vec<Bytes>) {
+        if matches!(self.before, Before::Nothing) {
+            self.bytes = bytes();
+            self.before.measure(process, self.bytes.clone(), false);
+        }
+    }
+
+    /// Nothing is about to be isolated.
+    pub fn expect_nothing(&mut self) {
+        self.before = Before::Nothing;
+    }
+
+    /// Whether the threads were measured for long enough to be compared.
+    pub fn is_ready(&self) -> bool {
+        self.before.measured() >= Measured::Once
+    }
+
+    /// These objects are isolated from `now` on.
+    pub fn isolated(&mut self, objects: Range<usize>, now: Time) {
+        let fair = self.before.measured() == Measured::Well;
+        let before = std::mem::take(&mut self.before).end();
+        if !before.is_empty() {
+            self.open.push(Open {
+                objects,
+                since: now,
+                bytes: std::mem::take(&mut self.bytes),
+                before,
+                fair,
+                isolated: BTreeMap::new(),
+            });
+        }
+    }
+
+    /// Whether threads are being measured, so that they must be looked at again soon.
+    pub fn is_measuring(&self) -> bool {
+        matches!(self.before, Before::Measuring(_)) || !self.open.is_empty()
+    }
+
+    /// Reads all values at `now`; gives the gains that have become known.
+    pub fn read(&mut self, process: ProcessId, control: &Control, now: Time) -> Vec<Gained> {
+        self.before.read();
+        if self.open.is_empty() {
+            return Vec::new();
+        }
+        let workers = workers(control);
+        let mut known = Vec::new();
+        self.open.retain_mut(|open| {
+            open.read(process, &workers);
+            let over = open.is_complete() || now.since(open.since) > MOST;
+            if over {
+                known.push(open.end());
+            }
+            !over
+        });
+        known
+    }
+}
+
+impl Open {
+    fn read(&mut self, process: ProcessId, workers: &BTreeMap<ThreadId, ProcessId>) {
+        for thread in self.before.keys() {
+            let now = workers.get(thread);
+            match (self.isolated.get_mut(thread), now) {
+                (Some(InWorker::Measured(_)), _) => continue,
+                (Some(InWorker::Measuring(worker, _)), Some(now)) if worker == now => {}
+                (_, Some(&worker)) => {
+                    let Some(gauge) = begin(process, worker) else {
+                        continue;
+                    };
+                    let begun = InWorker::Measuring(worker, Box::new(gauge));
+                    self.isolated.insert(*thread, begun);
+                }
+                // The thread is native: what its worker did was too little.
+                (_, None) => {
+                    self.isolated.remove(thread);
+                }
+            }
+            let Some(InWorker::Measuring(worker, gauge)) = self.isolated.get_mut(thread) else {
+                continue;
+            };
+            let its = self.bytes.iter().filter(|bytes| bytes.thread == *thread);
+            let its = its.map(|bytes| Bytes {
+                thread: ThreadId(worker.0),
+                ..*bytes
+            });
+            gauge.read(&its.collect::<Vec<_>>());
+            if gauge.is_enough() {
+                let seen = gauge.windows().clone();
+                self.isolated.insert(*thread, InWorker::Measured(seen));
+            }
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        let is_measured = |thread| matches!(self.isolated.get(thread), Some(InWorker::Measured(_)));
+        self.before.keys().all(is_measured)
+    }
+
+    fn end(&mut self) -> Gained {
+        let measured = self
+            .isolated
+            .iter()
+            .filter_map(|(thread, seen)| match seen {
+                // A worker has one thread.
+                InWorker::Measured(seen) => Some((*thread, seen.values().next()?.clone())),
+                InWorker::Measuring(..) => None,
+            });
+        Gained {
+            objects: self.objects.clone(),
+            threads: gains(&self.before, &measured.collect()),
+            fair: self.fair,
+        }
+    }
+}
+
+/// The worker of each thread that is isolated now. The program may have written any numbers.
+fn workers(control: &Control) -> BTreeMap<ThreadId, ProcessId> {
+    let isolated = control
+        .slots
+        .iter()
+        .filter(|slot| slot.state.load(Acquire) == state::ISOLATED);
+    let pairs = isolated.map(|slot| {
+        let (thread, worker) = (slot.thread.load(Relaxed), slot.worker.load(Relaxed));
+        (ThreadId(thread), ProcessId(worker))
+    });
+    pairs.filter(|(_, worker)| worker.0 != 0).collect()
+}
+
+/// Begins to measure a worker; `None` if it is not one of the program's children, or can't be measured.
+fn begin(process: ProcessId, worker: ProcessId) -> Option<Gauge> {
+    let parent = proc::status(worker).ok()?.parent;
+    (parent == process).then(|| Gauge::begin(worker, &[ThreadId(worker.0)]))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::Shared;
+    use std::hint::black_box;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+    use std::time::Instant;
+
+    /// What the thread of the test is told, and what it tells.
+    #[derive(Default)]
+    struct Told {
+        id: AtomicU32,
+        fork: AtomicBool,
+        ends: AtomicBool,
+        worker: AtomicI32,
+    }
+
+    /// Counts, each number with four times as much work natively as in a worker.
+    fn count(told: &Told) {
+        // SAFETY: takes no arguments.
+        told.id
+            .store(unsafe { libc::gettid() }.unsigned_abs(), Relaxed);
+        let (mut number, mut work) = (0u64, 4);
+        while !told.ends.load(Relaxed) {
+            for n in 0..500 * work {
+                black_box(n);
+            }
+            number = black_box(number + 1);
+            if told.fork.swap(false, Relaxed) {
+                // SAFETY: the child only counts, and ends with us.
+                let worker = unsafe { libc::fork() };
+                if worker == 0 {
+                    work = 1;
+                    // SAFETY: takes numbers.
+                    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                } else {
+                    told.worker.store(worker, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Calls `step` until it gives something.
+    fn wait_for<T>(mut step: impl FnMut() -> Option<T>) -> T {
+        let begun = Instant::now();
+        loop {
+            if let Some(done) = step() {
+                return done;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "it never comes");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// A thread of this process, its worker, and a process that is no child of it: only the worker is
+    /// measured, by what the thread counts.
+    #[test]
+    fn a_threads_progress_is_compared_with_that_of_its_worker() {
+        let told = Arc::new(Told::default());
+        let its = Arc::clone(&told);
+        let thread = std::thread::spawn(move || count(&its));
+        let own = ProcessId(std::process::id());
+        let id = wait_for(|| Some(told.id.load(Relaxed)).filter(|id| *id != 0));
+        let (mut gains, shared) = (Gains::default(), Shared::new().expect("memory"));
+        let bytes = || {
+            let only_measured = |thread| Bytes {
+                thread: ThreadId(thread),
+                original: 0,
+                at: 0,
+                len: 0,
+            };
+            vec![only_measured(id)]
+        };
+        gains.expect(own, bytes);
+        if matches!(gains.before, Before::Refused) {
+            println!("SKIP: perf is refused");
+            told.ends.store(true, Relaxed);
+            thread.join().expect("it counts");
+            return;
+        }
+        let now = || sunder_observe::monotonic_now();
+        wait_for(|| {
+            assert!(gains.read(own, &shared, now()).is_empty());
+            gains.is_ready().then_some(())
+        });
+        gains.isolated(2..4, now());
+        told.fork.store(true, Relaxed);
+        let worker = wait_for(|| Some(told.worker.load(Relaxed)).filter(|worker| *worker != 0));
+        let slot = &shared.slots[1];
+        slot.thread.store(id, Relaxed);
+        // The first process is no child of ours.
+        slot.worker.store(1, Relaxed);
+        slot.state.store(state::ISOLATED, Relaxed);
+        assert!(gains.read(own, &shared, now()).is_empty());
+        assert!(gains.open[0].isolated.is_empty());
+        slot.worker.store(worker.unsigned_abs(), Relaxed);
+        let mut known = wait_for(|| {
+            let known = gains.read(own, &shared, now());
+            (!known.is_empty()).then_some(known)
+        });
+        told.ends.store(true, Relaxed);
+        thread.join().expect("it counts");
+        // SAFETY: it is a child of ours, and takes no pointers but null.
+        unsafe {
+            libc::kill(worker, libc::SIGKILL);
+            libc::waitpid(worker, std::ptr::null_mut(), 0);
+        }
+        let gained = known.pop().expect("one");
+        assert_eq!(gained.objects, 2..4);
+        let [(thread, gain)] = gained.threads[..] else {
+            panic!("one thread: {gained:?}");
+        };
+        assert_eq!(thread, ThreadId(id));
+        assert!((3.0..5.0).contains(&gain.ratio), "{gain:?}");
+        assert!(!gains.is_measuring());
+    }
+}
