@@ -170,7 +170,7 @@ impl LiveRemedy for Repairer {
         self.note_copies(live);
         let elapsed = live.elapsed();
         self.gauge.read();
-        if !self.dry_run && live.session.process(self.process).threads.count() > 1 {
+        if !self.dry_run && live.first_suspect.is_some() {
             self.entry.foresee(self.process);
         }
         if self.chaos.is_some() {

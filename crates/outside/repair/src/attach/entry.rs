@@ -1,7 +1,7 @@
 //! How the library gets into a program that we start. It comes only when there is something to
 //! move, so that a program without false sharing stays untouched. A thread of ours plans the hooks:
-//! those of the C library as soon as the program has several threads, the others while the contending
-//! threads are measured. When bytes are to be moved, all threads are stopped and the library is put
+//! those of the C library as soon as a line is suspected, the others while the contending threads are
+//! measured. When bytes are to be moved, all threads are stopped and the library is put
 //! in. Where the kernel does not let us stop threads, the program loads the library at its start
 //! instead. Called by `repairer` and `attach`.
 
@@ -58,8 +58,8 @@ impl Entry {
         Ok(Self::Preloaded(library))
     }
 
-    /// The program has come to have several threads, so that bytes may have to be moved soon: starts
-    /// what takes longest of the preparations, if that was not started.
+    /// A line is suspected, so that bytes may have to be moved soon: starts what takes longest of the
+    /// preparations, if that was not started.
     pub fn foresee(&mut self, process: ProcessId) {
         if let Self::Late(late) = self
             && late.foreseeing.is_none()
