@@ -38,7 +38,7 @@ struct Reached {
 impl Library {
     fn read() -> Self {
         let bytes = sunder_guests::isolation_library();
-        let file = object::File::parse(&bytes[..]).expect("it was just built");
+        let file = object::File::parse(bytes).expect("it was just built");
         let mut library = Self {
             text: Vec::new(),
             functions: functions(&file),

@@ -75,12 +75,17 @@ const MACHINE: &str = "x86_64-unknown-linux-gnu";
 
 const TRACER: &str = "libsunder_tracer.a";
 
-/// What `lib.rs` finds, by the names of its constants, in the order in which it is packed.
-const CARRIED: &[(&str, &str)] = &[
+/// What `lib.rs` finds as it is, by the names of its constants: what most programs wait for at their
+/// start.
+const PLAIN: &[(&str, &str)] = &[
     ("RUNTIME", "libsunder_runtime.so"),
+    ("ISOLATE", "libsunder_isolate.so"),
+];
+
+/// What it finds packed, in the order in which it is packed.
+const PACKED: &[(&str, &str)] = &[
     ("INJECTED", "libsunder_injected.so"),
     ("REMAP", "libsunder_remap.so"),
-    ("ISOLATE", "libsunder_isolate.so"),
     ("HEAP", "libsunder_heap.so"),
     ("ANNOUNCE", "libsunder_announce.so"),
     ("EMULATOR", "libsunder_emulator.so"),
@@ -92,10 +97,10 @@ fn main() {
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     // Documentation is made without a network, and nobody runs what is built for it.
     if env::var_os("DOCS_RS").is_some() {
-        for (_, file) in CARRIED {
+        for (_, file) in PLAIN.iter().chain(PACKED) {
             fs::write(out.join(file), []).expect("cargo's folder can be written");
         }
-        pack::pack(&out, CARRIED);
+        pack::pack(&out, PLAIN, PACKED);
         return;
     }
     let carried = carried::unpack(&here, &out);
@@ -157,7 +162,7 @@ fn main() {
         library
     });
     copy(&injected, &out.join("libsunder_injected.so"));
-    pack::pack(&out, CARRIED);
+    pack::pack(&out, PLAIN, PACKED);
 }
 
 /// The folder that holds the folders of profiles: `target` unless configured otherwise. It is

@@ -1,5 +1,5 @@
-//! The libraries of `crates/inside`, built by this crate's build script and embedded as compressed
-//! bytes, so that `sunder` is one self-contained file. They reach a target as memory files: nothing is
+//! The libraries of `crates/inside`, built by this crate's build script and embedded, most of them as
+//! compressed bytes, so that `sunder` is one self-contained file. They reach a target as memory files: nothing is
 //! written to disk, and a temporary folder that is mounted `noexec` does not matter.
 //!
 //! Used by every crate that loads something into a program. It must not start, stop or observe
@@ -29,7 +29,7 @@ impl MemoryFile {
     /// # Errors
     /// If the kernel has no memory files or no memory.
     pub fn runtime() -> io::Result<Self> {
-        Self::holding(c"sunder-runtime", &packed::unpack(packed::RUNTIME))
+        Self::holding(c"sunder-runtime", packed::RUNTIME)
     }
 
     /// The live heap.
@@ -45,7 +45,7 @@ impl MemoryFile {
     /// # Errors
     /// As [`Self::runtime`].
     pub fn isolate() -> io::Result<Self> {
-        Self::holding(c"sunder-isolate", &packed::unpack(packed::ISOLATE))
+        Self::holding(c"sunder-isolate", packed::ISOLATE)
     }
 
     /// An empty file of `bytes` bytes; its memory is allocated when it is written. Nobody can
@@ -135,8 +135,8 @@ pub fn tracer() -> Vec<u8> {
 }
 
 /// The library that isolates threads, for analyses of its code.
-pub fn isolation_library() -> Vec<u8> {
-    packed::unpack(packed::ISOLATE)
+pub const fn isolation_library() -> &'static [u8] {
+    packed::ISOLATE
 }
 
 /// The library that moves bytes to other pages, for programs into which the tool has to write
@@ -177,15 +177,15 @@ mod tests {
     /// RHEL 7 has glibc 2.17. The loader compares versions before it runs anything.
     #[test]
     fn the_libraries_are_loaded_by_each_glibc_since_2_17() {
-        for place in [
-            packed::RUNTIME,
+        let packed = [
             packed::EMULATOR,
             packed::ANNOUNCE,
-            packed::ISOLATE,
             packed::REMAP,
             packed::HEAP,
-        ] {
-            let library = &packed::unpack(place)[..];
+        ];
+        let packed = packed.map(packed::unpack);
+        let plain = [packed::RUNTIME, packed::ISOLATE];
+        for library in plain.into_iter().chain(packed.iter().map(Vec::as_slice)) {
             let elf: ElfFile64<'_> = ElfFile64::parse(library).expect("it is an ELF file");
             let (endian, sections) = (elf.endian(), elf.elf_section_table());
             let needs = sections

@@ -1,12 +1,12 @@
-//! The libraries as the program carries them: compressed together, since they have much in common.
-//! Used by `lib.rs` alone; it must not keep what it unpacks.
+//! The libraries as the program carries them: compressed together, since they have much in common, or as they
+//! are, where a program's start waits for them. Used by `lib.rs` alone; it must not keep what it unpacks.
 
 use std::ops::Range;
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
 include!(concat!(env!("OUT_DIR"), "/places.rs"));
 
-/// All libraries, one after another, as one frame of Zstandard.
+/// The other libraries, one after another, as one frame of Zstandard.
 static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guests.zst"));
 
 /// The bytes of the library at one of the places above. A frame can only be unpacked from its
