@@ -12,6 +12,11 @@ use sunder_access::ProcessId;
 /// # Errors
 /// If the process is gone or is not ours to look into.
 pub fn executable(process: ProcessId) -> Result<PathBuf, ObserveError> {
-    let path = path(living_number(process), "exe");
-    fs::read_link(&path).map_err(|source| explain(process, path, source))
+    let of = |number| fs::read_link(path(number, "exe"));
+    // Mostly the first thread lives, and this is asked often.
+    let found = of(process).or_else(|error| match living_number(process) {
+        living if living == process => Err(error),
+        living => of(living),
+    });
+    found.map_err(|source| explain(process, path(process, "exe"), source))
 }
