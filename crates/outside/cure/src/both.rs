@@ -19,17 +19,25 @@ use sunder_repair::Repairer;
 pub struct Both<'a> {
     mover: Repairer,
     isolator: Protector<'a>,
+    /// A plan says that something is to be isolated.
+    is_planned: bool,
 }
 
 impl<'a> Both<'a> {
-    /// For a program that is about to be started.
+    /// For a program that is about to be started. `is_planned`: a plan says that something of it is to be
+    /// isolated.
     ///
     /// # Errors
     /// If the kernel gives us no memory.
-    pub fn new(mover: Repairer, isolate: &'a sunder_protect::Options) -> Result<Self> {
+    pub fn new(
+        mover: Repairer,
+        isolate: &'a sunder_protect::Options,
+        is_planned: bool,
+    ) -> Result<Self> {
         Ok(Self {
             mover,
             isolator: Protector::new(isolate)?,
+            is_planned,
         })
     }
 
@@ -75,6 +83,9 @@ impl LiveRemedy for Both<'_> {
 
     fn step(&mut self, live: &mut Live) {
         self.mover.step(live);
+        if self.is_planned && live.first_suspect.is_some() {
+            self.isolator.expect_work();
+        }
         // Bytes at another place, and code that was copied for them, can't be isolated.
         let among = if self.mover.is_moving() {
             Vec::new()

@@ -68,11 +68,13 @@ pub fn run(options: &Options) -> Result<Outcome> {
         detail: options.detail,
         ..sunder_repair::Options::default()
     })?;
+    let mut is_planned = false;
     if let Some(file) = &options.plan {
         let saved =
             Findings::open(file).with_context(|| format!("cannot read {}", file.display()))?;
         let isolated = saved.cure.iter().flat_map(|cure| &cure.isolated);
         let isolated: Vec<String> = isolated.map(|one| one.object.clone()).collect();
+        is_planned = !isolated.is_empty();
         mover.follow(&saved, &isolated);
     }
     let what = Observation {
@@ -100,7 +102,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
         });
     }
     let protect = sunder_protect::Options::default();
-    let mut both = Both::new(mover, &protect)?;
+    let mut both = Both::new(mover, &protect, is_planned)?;
     let (mut findings, exit) = observe_with(&what, &mut both)?;
     let lines = both.tell(&mut findings, exit);
     Ok(Outcome {

@@ -4,6 +4,7 @@
 
 use super::choose::Chooser;
 use super::commits::Stream;
+use super::gains::Gains;
 use super::keeper::Keeper;
 use super::options::Options;
 use super::outcome::{Outcome, outcome};
@@ -90,6 +91,13 @@ impl<'a> Protector<'a> {
         self.chooser.only = Some(among);
     }
 
+    /// Something will be isolated soon: prepares what takes time.
+    pub fn expect_work(&mut self) {
+        if let Some(keeper) = self.keeper.as_mut().filter(|keeper| keeper.is_open()) {
+            keeper.expect_work();
+        }
+    }
+
     /// The objects that were isolated so far.
     pub fn isolated(&self) -> impl Iterator<Item = IsolatedObject> {
         let log = self.keeper.as_ref().and_then(|keeper| keeper.log.as_ref());
@@ -154,6 +162,7 @@ impl LiveRemedy for Protector<'_> {
             self.chooser.only = only;
         }
         if !keeper.is_open() {
+            self.chooser.gains = Gains::default();
             return;
         }
         let root = ProcessId(keeper.process().unsigned_abs());
@@ -184,6 +193,7 @@ impl LiveRemedy for Protector<'_> {
             .as_ref()
             .is_none_or(|only| !only.is_empty());
         if !may_choose {
+            self.chooser.gains.expect_nothing();
             return;
         }
         keeper.expect_work();

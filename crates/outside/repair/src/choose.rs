@@ -40,6 +40,8 @@ pub struct Chooser {
     pub known: Known,
     /// Objects that are not to be moved, by name, and why.
     pub not: BTreeMap<String, String>,
+    /// The line, by its first touch too, whose object was last found not to be one of these.
+    may_be_moved: Option<(Address, Time)>,
     objects: Objects,
     /// If not all lines may be moved, those that may.
     pub only: Option<Vec<Span>>,
@@ -142,8 +144,14 @@ impl Chooser {
             self.pending = None;
             return Look::Nothing;
         };
-        let saved = recognised.get(&first.line.0).copied();
         let worth = runs.false_cost(first) >= WORTH_MOVING;
+        if worth && let Some(left) = self.left_by_plan(process, first) {
+            let (page, len) = around(first.line.0, settled.iter().copied());
+            self.decisions.decide(page, len);
+            self.pending = None;
+            return Look::Leave(left);
+        }
+        let saved = recognised.get(&first.line.0).copied();
         let proposal = self.plan(process, first, &settled, saved, &runs);
         let planned = Planned {
             proposal: &proposal,
@@ -165,20 +173,8 @@ impl Chooser {
         }
         match proposal {
             Ok(proposal) => {
-                if !self.not.is_empty() {
-                    // Objects are recognised by names, which need the present mappings.
-                    let mappings = process.mappings().clone();
-                    process.names.set_mappings(mappings);
-                }
-                let object = object_name(process, first);
-                if let Some(reason) = self.not.get(&object) {
-                    return Look::Leave(Unrepaired {
-                        reason: reason.clone(),
-                        object,
-                        address: Some(Address(line)),
-                    });
-                }
                 self.decisions.tries(proposal.layout());
+                let object = object_name(process, first);
                 Look::Move(Proposal { object, ..proposal })
             }
             Err(reason) => Look::Leave(Unrepaired {
@@ -187,6 +183,27 @@ impl Chooser {
                 reason,
             }),
         }
+    }
+
+    /// The object on this line, if it is left alone without a try. Another remedy waits for it.
+    fn left_by_plan(&mut self, process: &mut Process, line: &Verdict) -> Option<Unrepaired> {
+        let memory = (line.line, line.first);
+        if self.not.is_empty() || self.may_be_moved == Some(memory) {
+            return None;
+        }
+        // Objects are recognised by names, which need the present mappings.
+        let mappings = process.mappings().clone();
+        process.names.set_mappings(mappings);
+        let object = object_name(process, line);
+        let Some(reason) = self.not.get(&object).cloned() else {
+            self.may_be_moved = Some(memory);
+            return None;
+        };
+        Some(Unrepaired {
+            object,
+            address: Some(line.line),
+            reason,
+        })
     }
 
     /// The look's outcome as long as the planned move must wait; `None` if it may begin.
