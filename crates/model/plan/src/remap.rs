@@ -6,6 +6,8 @@ mod elements;
 mod groups;
 mod widen;
 
+use crate::progress::WORTH_KEEPING;
+
 pub use elements::whole_elements;
 pub use groups::{Count, Group, Grouping, Unmoved, Use, apart_by, groups};
 pub use widen::{Extent, widen};
@@ -42,18 +44,31 @@ impl Stay {
         let share = self.gain.map_or(0.0, |gain| 1.0 - 1.0 / gain);
         self.threads as f64 * self.lasted_ns as f64 * share > self.cost_ns as f64
     }
+
+    /// Whether threads got on as before. Then the contention was over for a while, or costs nothing, and a
+    /// further try costs little more than the moves themselves.
+    fn is_neutral(&self) -> bool {
+        let chance = 1.0 / WORTH_KEEPING..WORTH_KEEPING;
+        self.ended == EndReason::NoGain && self.gain.is_some_and(|gain| chance.contains(&gain))
+    }
 }
 
 /// The most stays of the same bytes.
 const MOST_STAYS: usize = 16;
-/// After this many stays in a row that did not pay, the bytes are not moved again.
+/// After this many stays in a row that did not pay, the bytes are not moved again. Those in which threads
+/// got on as before are not among them.
 const MOST_UNPAID: usize = 3;
-/// After this many stays that were measured to gain nothing, the bytes are not moved again.
-const MOST_WITHOUT_GAIN: usize = 3;
+/// After this many stays by which threads were measured to lose, the bytes are not moved again.
+const MOST_LOSSES: usize = 3;
+/// The same for stays in which they got on as before.
+const MOST_NEUTRAL: usize = 5;
 /// The pause after bytes were needed at their original place, in ns; it doubles each time.
 const AFTER_HINDRANCE_NS: u64 = 50_000_000;
-/// The pause after a stay that gained nothing, in ns; it doubles each time.
-const AFTER_NO_GAIN_NS: u64 = 5_000_000_000;
+/// The pause after a stay by which threads lost, in ns; it doubles each time.
+const AFTER_LOSS_NS: u64 = 5_000_000_000;
+/// The pause after a stay in which they got on as before, in ns; it doubles each time. The two CPUs of a
+/// virtual machine may be one core's for some seconds, and then no line moves between them.
+const AFTER_NEUTRAL_NS: u64 = 1_000_000_000;
 /// The longest pause, in ns.
 const LONGEST_PAUSE_NS: u64 = 60_000_000_000;
 
@@ -61,16 +76,23 @@ const LONGEST_PAUSE_NS: u64 = 60_000_000_000;
 /// they may not.
 pub fn pause(stays: &[Stay]) -> Option<u64> {
     let last = stays.last()?;
-    let count = |ended| stays.iter().filter(|s| s.ended == ended).count();
-    let unpaid = stays.iter().rev().take_while(|s| !s.paid()).count();
+    let count = |is: &dyn Fn(&Stay) -> bool| stays.iter().filter(|stay| is(stay)).count();
+    let neutral = count(&Stay::is_neutral);
+    let losses = count(&|stay| stay.ended == EndReason::NoGain) - neutral;
+    let decisive = stays.iter().rev().filter(|stay| !stay.is_neutral());
+    let unpaid = decisive.take_while(|stay| !stay.paid()).count();
     if stays.len() >= MOST_STAYS || unpaid >= MOST_UNPAID {
         return None;
     }
     let (first, times) = match last.ended {
         EndReason::Impossible => return None,
-        EndReason::NoGain if count(EndReason::NoGain) >= MOST_WITHOUT_GAIN => return None,
-        EndReason::NoGain => (AFTER_NO_GAIN_NS, count(EndReason::NoGain)),
-        EndReason::Hindered => (AFTER_HINDRANCE_NS, count(EndReason::Hindered)),
+        EndReason::NoGain if neutral >= MOST_NEUTRAL || losses >= MOST_LOSSES => return None,
+        EndReason::NoGain if last.is_neutral() => (AFTER_NEUTRAL_NS, neutral),
+        EndReason::NoGain => (AFTER_LOSS_NS, losses),
+        EndReason::Hindered => {
+            let hindered = count(&|stay| stay.ended == EndReason::Hindered);
+            (AFTER_HINDRANCE_NS, hindered)
+        }
     };
     Some((first << (times - 1)).min(LONGEST_PAUSE_NS))
 }
@@ -112,14 +134,34 @@ mod tests {
     }
 
     #[test]
-    fn a_move_without_gain_pauses_long_and_an_impossible_one_ends() {
-        let bad = stay(Some(1.0), 50_000_000, EndReason::NoGain);
+    fn a_move_by_which_threads_lose_pauses_long_and_an_impossible_one_ends() {
         let hindered = stay(Some(2.0), 1_000_000_000, EndReason::Hindered);
-        assert!(pause(&[bad]) > pause(&[hindered]).map(|p| 50 * p));
+        let loss = stay(Some(0.8), 50_000_000, EndReason::NoGain);
+        // Some gained, and one lost.
+        let unfair = stay(Some(1.4), 50_000_000, EndReason::NoGain);
+        for bad in [loss, unfair] {
+            let pauses = [pause(&[bad]), pause(&[bad; 2]), pause(&[bad; 3])];
+            assert_eq!(pauses, [Some(5_000_000_000), Some(10_000_000_000), None]);
+        }
+        assert!(pause(&[loss]) > pause(&[hindered]).map(|p| 50 * p));
         assert_eq!(
             pause(&[hindered, stay(Some(2.0), 1, EndReason::Impossible)]),
             None
         );
         assert_eq!(pause(&[]), None);
+    }
+
+    /// The contention may be over for a second or two, and come back.
+    #[test]
+    fn a_move_that_changes_nothing_is_tried_again_sooner_and_more_often() {
+        let same = stay(Some(1.02), 50_000_000, EndReason::NoGain);
+        let pauses: Vec<_> = (1..=5).map(|n| pause(&vec![same; n])).collect();
+        let seconds = |n: u64| Some(n * 1_000_000_000);
+        let all = [seconds(1), seconds(2), seconds(4), seconds(8), None];
+        assert_eq!(pauses, all);
+        // What is lost counts by itself.
+        let loss = stay(Some(0.8), 50_000_000, EndReason::NoGain);
+        assert_eq!(pause(&[same, same, loss]), seconds(5));
+        assert_eq!(pause(&[loss, loss, same, loss]), None);
     }
 }
