@@ -12,6 +12,8 @@ use sunder_workloads::{Table, Variant, Workload, default_out_dir};
 /// How often a test tries to get its threads side by side on a busy machine, and for how long.
 const MOST_RUNS: u32 = 20;
 const LONGEST: Duration = Duration::from_secs(15);
+/// After this many runs that failed while threads contended, the test fails.
+pub const MOST_FAILED: u32 = 2;
 
 /// A row of either table of workloads.
 pub fn workload(name: &str) -> Workload {
@@ -103,7 +105,8 @@ pub fn has_two_cpus<T>(run: impl FnOnce() -> T) -> (T, bool) {
 
 /// Calls `run` until it succeeds. Its errors count only if the program used 1.5 CPUs or more,
 /// because threads that take turns do not pass a line back and forth, and only if threads of this test
-/// slow each other down on one line ([`contention`]). The CPU time is that in the result that `run`
+/// slow each other down on one line ([`contention`]), the second time: between the run and that
+/// measurement the two CPUs of a virtual machine may have become another core's. The CPU time is that in the result that `run`
 /// opened last, or what it said by [`took`]. Only if there is none, it is the time of all children, which
 /// includes children of other tests. On a machine that is too busy the test prints `SKIP:`, and
 /// the binary's run fails if half of its checks are skipped ([`super::skips`]).
@@ -123,9 +126,10 @@ pub fn in_a_row(what: &str, programs: u32, mut run: impl FnMut() -> Result<(), S
     let _alone = alone();
     let _first = before_others();
     let mut complaint = String::new();
+    let mut failed = 0;
     let begin = Instant::now();
     for run_number in 0..MOST_RUNS {
-        if run_number > 0 && begin.elapsed() > LONGEST {
+        if run_number > failed && begin.elapsed() > LONGEST {
             break;
         }
         let cpu = children_cpu();
@@ -139,8 +143,9 @@ pub fn in_a_row(what: &str, programs: u32, mut run: impl FnMut() -> Result<(), S
         complaint = wrong;
         if cpu >= needed * wall {
             let (felt, told) = contention::is_felt();
+            failed += u32::from(felt);
             assert!(
-                !felt,
+                failed < MOST_FAILED,
                 "{what}: {complaint}\n{cpu:.2} s of CPU time in {wall:.2} s; {told}"
             );
             complaint = format!("{complaint}\n{told}");
