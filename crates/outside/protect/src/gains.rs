@@ -60,7 +60,6 @@ struct Open {
     /// What a first window showed, if that was a loss. A second one must show it, too: at first, threads
     /// copy the pages.
     loss: Option<Gained>,
-    is_known: bool,
 }
 
 enum InWorker {
@@ -102,7 +101,6 @@ impl Gains {
                 fair,
                 isolated: BTreeMap::new(),
                 loss: None,
-                is_known: false,
             });
         }
     }
@@ -123,10 +121,11 @@ impl Gains {
         self.open.retain_mut(|open| {
             open.read(process, &workers);
             let over = open.is_complete() || now.since(open.since) > MOST;
-            if over {
-                known.extend(open.end(now));
-            }
-            !over || open.goes_on()
+            let Some(gained) = over.then(|| open.end(now)).flatten() else {
+                return true;
+            };
+            known.push(gained);
+            false
         });
         known
     }
@@ -185,7 +184,6 @@ impl Open {
             threads: gains(&self.before, &measured.collect()),
             fair: self.fair,
         };
-        self.is_known = self.loss.is_some() || !gained.is_loss();
         match self.loss.take() {
             None if gained.is_loss() => {
                 self.loss = Some(gained);
@@ -198,10 +196,6 @@ impl Open {
             }),
             _ => Some(gained),
         }
-    }
-
-    const fn goes_on(&self) -> bool {
-        !self.is_known
     }
 }
 
