@@ -190,7 +190,12 @@ fn tool_itself(
         return None;
     }
     let fault = !matches!(mishap, Mishap::None);
-    let by_loader = seen.stderr.contains("error while loading shared libraries");
+    // What glibc's loader says before any code of ours.
+    let of_loader = [
+        "error while loading shared libraries",
+        "cannot allocate TLS data structures for initial thread",
+    ];
+    let by_loader = of_loader.iter().any(|words| seen.stderr.contains(words));
     let not_executed = NOT_EXECUTED.contains(&tool) && *verdict == Verdict::NotStarted;
     let said = !seen.stderr.trim().is_empty() || complaint_is_lost(mishap);
     // The emulator has no memory or no file, and says so.
