@@ -89,6 +89,7 @@ fn what_cannot_stay_moved_is_isolated_and_the_plan_remembers() {
         let cure = findings.cure.as_ref().expect("a result of `cure`");
         // Only perf reads the threads' registers.
         if findings.run.observer != "perf" {
+            println!("SKIP: what isolating gains is not measured without perf");
             return Ok(());
         }
         let Some(progress) = &cure.isolated[0].progress else {

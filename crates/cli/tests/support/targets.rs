@@ -105,11 +105,12 @@ pub fn has_two_cpus<T>(run: impl FnOnce() -> T) -> (T, bool) {
 
 /// Calls `run` until it succeeds. Its errors count only if the program used 1.5 CPUs or more,
 /// because threads that take turns do not pass a line back and forth, and only if threads of this test
-/// slow each other down on one line ([`contention`]), the second time: between the run and that
-/// measurement the two CPUs of a virtual machine may have become another core's. The CPU time is that in the result that `run`
-/// opened last, or what it said by [`took`]. Only if there is none, it is the time of all children, which
-/// includes children of other tests. On a machine that is too busy the test prints `SKIP:`, and
-/// the binary's run fails if half of its checks are skipped ([`super::skips`]).
+/// slow each other down on one line ([`contention`]). Of these errors the second one fails the test:
+/// between a run and that measurement, the two CPUs of a virtual machine may have become two cores
+/// again. The CPU time is that in the result that `run` opened last, or what it said by [`took`]. Only if
+/// there is none, it is the time of all children, which includes children of other tests. On a machine
+/// that is too busy the test prints `SKIP:`, and the binary's run fails if half of its checks are skipped
+/// ([`super::skips`]).
 pub fn side_by_side(what: &str, run: impl FnMut() -> Result<(), String>) {
     in_a_row(what, 1, run);
 }

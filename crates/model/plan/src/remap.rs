@@ -6,11 +6,11 @@ mod elements;
 mod groups;
 mod widen;
 
-use crate::progress::WORTH_KEEPING;
-
 pub use elements::whole_elements;
 pub use groups::{Count, Group, Grouping, Unmoved, Use, apart_by, groups};
 pub use widen::{Extent, widen};
+
+use crate::progress::WORTH_KEEPING;
 
 /// Why moved bytes were put back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

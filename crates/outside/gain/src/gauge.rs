@@ -25,6 +25,9 @@ const ENOUGH: Duration = Duration::from_millis(20);
 /// The same if none of its values counts progress.
 const LONGEST: Duration = Duration::from_millis(60);
 
+/// Pause between two readings of threads that are being measured.
+pub const READ_EVERY: Duration = Duration::from_millis(2);
+
 /// The present place of bytes that a thread uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes {

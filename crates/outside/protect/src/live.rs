@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use sunder_access::{ProcessId, Span};
 use sunder_findings::IsolatedObject;
+use sunder_gain::gauge::READ_EVERY;
 use sunder_guests::MemoryFile;
 use sunder_live::{Live, LiveRemedy, Loaded, run_observed};
 use sunder_observe::launch::Child;
@@ -26,9 +27,6 @@ use sunder_stop::Collector;
 
 /// Pause between two looks at the lines.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Pause between two looks at threads that are being measured.
-const MEASURE_EVERY: Duration = Duration::from_millis(2);
-
 /// Runs the program to its end. Global variables of `targets` are isolated from the beginning.
 ///
 /// # Errors
@@ -211,7 +209,7 @@ impl LiveRemedy for Protector<'_> {
     fn patience(&self) -> Option<Duration> {
         let keeper = self.keeper.as_ref()?;
         if self.chooser.gains.is_measuring() {
-            return Some(MEASURE_EVERY.min(keeper.look()));
+            return Some(READ_EVERY.min(keeper.look()));
         }
         (self.chooser.is_busy() || self.targets.has_globals()).then(|| keeper.look())
     }

@@ -25,6 +25,7 @@ use std::time::Duration;
 use sunder_access::{Address, CodeAddress, Mappings, ProcessId, Span, Time};
 use sunder_findings::{Repair, Unrepaired};
 use sunder_gain::before::{Before, Measured};
+use sunder_gain::gauge::READ_EVERY;
 use sunder_hooking::Calls;
 use sunder_live::{Live, LiveRemedy, Loaded, Stage};
 use sunder_observe::ObserveError;
@@ -40,8 +41,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Time that watchpoints may cost at first. A move stops all threads for longer, so a line that is
 /// worth it is confirmed as soon as it can be.
 const ADVANCE: Duration = Duration::from_millis(4);
-/// Pause between two looks at threads that are being measured.
-const MEASURE_EVERY: Duration = Duration::from_millis(2);
 
 /// How much of the result is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -233,7 +232,7 @@ impl LiveRemedy for Repairer {
     fn patience(&self) -> Option<Duration> {
         let measuring = matches!(self.gauge, Before::Measuring(..))
             || self.attempts.iter().any(Attempt::is_measuring);
-        (measuring || self.chaos.is_some()).then_some(MEASURE_EVERY)
+        (measuring || self.chaos.is_some()).then_some(READ_EVERY)
     }
 
     fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {
