@@ -6,7 +6,7 @@ use crate::beside::Beside;
 use crate::process::Process;
 use crate::shown::show_object;
 use std::collections::{BTreeMap, HashSet};
-use sunder_access::{Address, Granule, ThreadId};
+use sunder_access::{Address, Granule, ThreadId, Time};
 use sunder_findings as findings;
 use sunder_findings::{Finding, LatentOn, OnSmallerLines, Sharing};
 use sunder_objects::{ObjectKind, ObjectName};
@@ -204,16 +204,14 @@ fn conflict(words: &[LatentWord]) -> bool {
     uses.iter().any(|(_, writes)| *writes) && uses.iter().any(|(t, _)| *t != uses[0].0)
 }
 
-/// The object that holds the word, if it has a name or a call stack. A block that was allocated
-/// after its threads ended is another one.
+/// The object that holds the word, if it has a name or a call stack. Nobody watched whose its memory was,
+/// so a block counts only if it surely was there before its threads were last seen.
 fn object_of(process: &mut Process, word: &LatentWord) -> Option<ObjectName> {
     let of_word = |t: ThreadId| word.threads.iter().any(|(thread, _)| *thread == t);
     let times = process.judge.thread_time();
     let last = times.iter().filter(|t| of_word(t.thread)).map(|t| t.last);
-    let context = match last.max() {
-        Some(last) => process.context_until(word.address, None, last),
-        None => process.context(word.address, None),
-    };
+    let last = last.max().unwrap_or(Time(0));
+    let context = process.context_in(word.address, None, (Time(0), last));
     let object = process.names.object_at(word.address, &context);
     let named = match object.kind {
         ObjectKind::Heap => context.heap.is_some(),

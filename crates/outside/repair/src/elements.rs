@@ -184,7 +184,9 @@ fn take_in(all: &mut Vec<Object>, one: Object) {
 fn blocks_on(process: &Process, line: &Verdict) -> Vec<Object> {
     let spans = line.words.iter().filter_map(|word| {
         let at = line.line.offset(i64::from(word.offset));
-        let block = process.context_until(at, line.owner, line.last).heap?;
+        let block = process
+            .context_in(at, line.owner, (line.first, line.last))
+            .heap?;
         (block.span.contains(at) && block.span.len <= MOST_MOVED).then_some(block.span)
     });
     let blocks = spans.map(|span| Object {

@@ -116,7 +116,7 @@ pub fn objects_on_line(process: &mut Process, verdict: &Verdict) -> LineObjects 
         let address = process.origin(at, verdict.owner);
         let known = parts.iter().position(|p| covers(&p.name, address));
         let index = known.unwrap_or_else(|| {
-            let mut context = process.context_until(at, verdict.owner, verdict.last);
+            let mut context = process.context_in(at, verdict.owner, (verdict.first, verdict.last));
             context
                 .touched_by
                 .extend(word.threads.iter().map(|u| u.thread));

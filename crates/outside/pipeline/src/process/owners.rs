@@ -8,9 +8,18 @@ use sunder_access::{Address, Granule, Span, Time};
 use sunder_objects::{HeapBlock, ObjectContext};
 use sunder_recording::Step;
 use sunder_sharing::Judge;
+use sunder_wire::TimeBounds;
 
 /// The owner tag of memory whose earlier owner is not known.
 const OWNER_NONE: u64 = 0;
+
+/// Whether a block that was `born` then took the place of what was used from `first` to `last`. Only the
+/// epoch of its birth is known. If memory was used before that epoch, it held something else then, and
+/// unless the block was surely born before the last use, that is what the uses were of: a program frees
+/// what its threads have shared, and gets the memory again for its output buffer.
+fn came_later(born: &TimeBounds, (first, last): (Time, Time)) -> bool {
+    born.earliest > last || first < born.earliest && last < born.latest
+}
 
 impl Process {
     /// From now on the allocations and frees on `line` are reported, which was first accessed
@@ -109,12 +118,17 @@ impl Process {
         }
     }
 
-    /// The same, of an address that was last used at `last`: a block that was allocated there later
-    /// was not used.
-    pub fn context_until(&self, address: Address, owner: Option<u64>, last: Time) -> ObjectContext {
+    /// The same, of an address that was used from the first to the second of `used`: a block that was
+    /// allocated there later was not used.
+    pub fn context_in(
+        &self,
+        address: Address,
+        owner: Option<u64>,
+        used: (Time, Time),
+    ) -> ObjectContext {
         let mut context = self.context(address, owner);
         let block = self.heap.as_ref().and_then(|h| h.segment.block_at(address));
-        let came_later = block.is_some_and(|b| b.born.earliest > last);
+        let came_later = block.is_some_and(|block| came_later(&block.born, used));
         if came_later && self.freed_block(owner).is_none() {
             context.heap = None;
         }
@@ -130,5 +144,30 @@ impl Process {
         let requested = block.filter(|block| block.span.start == span.start);
         let usual = if span.len < 16 { 8 } else { 16 };
         requested.map_or(1, |block| block.alignment).max(usual)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_may_have_come_after_the_last_use_of_its_memory_was_not_used() {
+        let born = |earliest, latest| TimeBounds {
+            earliest: Time(earliest),
+            latest: Time(latest),
+        };
+        let used = |first, last| (Time(first), Time(last));
+        let now = u64::MAX;
+        // It was there all the time, or came when its epoch began.
+        assert!(!came_later(&born(10, 20), used(25, 90)));
+        assert!(!came_later(&born(10, now), used(10, 90)));
+        // Something else was used first, and it after that.
+        assert!(!came_later(&born(50, 60), used(10, 90)));
+        // It came when all use was over.
+        assert!(came_later(&born(95, now), used(10, 90)));
+        // Perhaps it did.
+        assert!(came_later(&born(85, now), used(10, 90)));
+        assert!(came_later(&born(85, 95), used(10, 90)));
     }
 }
