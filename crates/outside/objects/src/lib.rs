@@ -9,6 +9,7 @@
 //! The bytes of debug sections are leaked once per module ([`Box::leak`]): they are needed until
 //! the tool ends, and every table that borrows from them stays free of lifetimes.
 
+mod ahead;
 mod answer;
 mod blocks;
 mod bounded;

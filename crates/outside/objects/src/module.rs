@@ -1,8 +1,9 @@
 //! A file of the process image and the tables made from its debug information. Owned by
 //! [`crate::Names`].
 
+use crate::ahead::{Ahead, Questions};
 use crate::answer::Storage;
-use crate::dwarf::DieRef;
+use crate::dwarf::{DieRef, StaticLocation};
 use crate::flow::{self, Answers, Call, Function};
 use crate::image::Image;
 use crate::limits::{Limits, is_system_library};
@@ -24,9 +25,11 @@ const RSI: usize = 6;
 pub(crate) struct Module {
     /// The path in the target's file system.
     pub(crate) path: String,
-    pub(crate) image: Image,
+    pub(crate) image: Arc<Image>,
     /// `None` until first needed.
     pub(crate) debug: Option<Option<Debug>>,
+    /// The reading of its debug information that began before it was needed.
+    ahead: Option<Ahead<Loaded>>,
     /// See [`Image::identity`]; `None` until first needed.
     identity: Option<Option<String>>,
     /// Whether a memory has answered questions that its debug information was asked before.
@@ -34,6 +37,9 @@ pub(crate) struct Module {
     /// The entries of types that have handles which do not depend on what has been loaded.
     pub(crate) dies: Vec<DieRef>,
 }
+
+/// Debug information, if there is any, and what is missing of it.
+type Loaded = (Option<Debug>, Vec<String>);
 
 /// The debug information of a module and the tables made of it.
 pub(crate) struct Debug {
@@ -49,15 +55,31 @@ pub(crate) struct Debug {
 }
 
 impl Debug {
-    /// Loads the debug information of `image`; reports missing parts in `limits`.
-    fn load(image: &Image, options: &NameOptions, limits: &mut Vec<String>) -> Option<Self> {
-        Some(Self {
-            tables: Tables::load(image, options, limits)?,
+    /// Loads the debug information of `image`.
+    fn read(image: &Image, options: &NameOptions) -> Loaded {
+        let mut missing = Vec::new();
+        let tables = Tables::load(image, options, &mut missing);
+        let debug = tables.map(|tables| Self {
+            tables,
             flows: HashMap::new(),
             locals: HashMap::new(),
             pointers: None,
             imports: None,
-        })
+        });
+        (debug, missing)
+    }
+
+    /// Finds the answers to these questions, so that they are at hand when they are asked.
+    fn answer(&mut self, questions: &Questions, image: &Image, limits: &mut Vec<String>) {
+        for &at in questions.accesses.iter().chain(&questions.calls) {
+            let _ = self.flow(at, image, questions.executable, limits);
+        }
+        for &at in &questions.calls {
+            let _ = self.tables.info.frames(at, limits);
+        }
+        for at in &questions.data {
+            let _ = self.tables.variable(StaticLocation::Address(at.0), limits);
+        }
     }
 
     /// The object that the instruction at `address` accesses, with the name of the variable that
@@ -244,8 +266,9 @@ impl Module {
     pub(crate) fn new(path: String, image: Image) -> Self {
         Self {
             path,
-            image,
+            image: Arc::new(image),
             debug: None,
+            ahead: None,
             identity: None,
             is_remembered: false,
             dies: Vec::new(),
@@ -260,6 +283,27 @@ impl Module {
         identity.get_or_insert_with(|| image.identity()).clone()
     }
 
+    /// Begins to read the debug information for these questions, unless it has been read or somebody
+    /// reads it.
+    pub(crate) fn read_ahead(&mut self, options: &NameOptions, questions: Questions) {
+        if self.debug.is_some() || self.ahead.is_some() {
+            return;
+        }
+        let (image, options) = (Arc::clone(&self.image), options.clone());
+        self.ahead = Ahead::begin(move || {
+            let (mut debug, mut missing) = Debug::read(&image, &options);
+            if let Some(debug) = &mut debug {
+                debug.answer(&questions, &image, &mut missing);
+            }
+            (debug, missing)
+        });
+    }
+
+    /// Whether its debug information is being read, so that who needs it must wait.
+    pub(crate) fn is_reading_ahead(&self) -> bool {
+        self.ahead.as_ref().is_some_and(|ahead| !ahead.is_over())
+    }
+
     /// The debug information, loaded at the first call.
     pub(crate) fn debug(
         &mut self,
@@ -267,11 +311,15 @@ impl Module {
         limits: &mut Limits,
     ) -> Option<(&mut Debug, &Image)> {
         let Self {
-            path, image, debug, ..
+            path,
+            image,
+            debug,
+            ahead,
+            ..
         } = self;
         let debug = debug.get_or_insert_with(|| {
-            let mut missing = Vec::new();
-            let loaded = Debug::load(image, options, &mut missing);
+            let read = ahead.take().and_then(Ahead::end);
+            let (loaded, missing) = read.unwrap_or_else(|| Debug::read(image, options));
             match loaded {
                 None if is_system_library(path) => limits.add_library(path),
                 _ => limits.sentences.extend(missing),

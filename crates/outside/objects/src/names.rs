@@ -2,6 +2,7 @@
 //! loads what the query needs, and keeps it. Called by the pipeline; reads only files, never the
 //! process.
 
+mod ahead;
 mod allocation;
 mod frames;
 mod lock_call;

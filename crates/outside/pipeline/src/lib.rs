@@ -53,7 +53,7 @@ pub use latent::show_sharing;
 pub use moved::Moved;
 pub use naming::{
     LineObjects, NamedLine, ObjectKey, Part, TypedPointer, at_frame, name_line, objects_on_line,
-    user_frame,
+    read_ahead, user_frame,
 };
 pub use observer::{Observer, take, take_rest};
 pub use process::{Figures, Process};

@@ -2,8 +2,10 @@
 //! words, and the source lines that access them. It takes one line at a time; `assemble` joins
 //! lines to findings.
 
+mod ahead;
 mod objects;
 
+pub use ahead::read_ahead;
 pub use objects::{LineObjects, ObjectKey, Part, TypedPointer, made_shared, objects_on_line};
 
 use crate::process::Process;

@@ -1,5 +1,6 @@
 //! Names in programs that are compiled here, with expectations that follow from their sources.
 
+mod ahead;
 mod build;
 mod code;
 mod data;

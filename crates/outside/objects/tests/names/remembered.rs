@@ -34,7 +34,7 @@ impl Memory for Kept {
 }
 
 /// All that is asked about the program: a variable and its fields, a thread-local one's absence, code.
-fn asked(names: &mut Names, program: &Program) -> String {
+pub fn asked(names: &mut Names, program: &Program) -> String {
     let mut told = String::new();
     let counters = program.address("counters");
     for offset in [0, 24 + 9, 7 * 24 + 12] {
