@@ -6,7 +6,7 @@
 //! the best one counts.
 
 use crate::gauge::{Bytes, Gauge, Windows};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId};
 use sunder_observe::{machine, proc};
 
@@ -15,6 +15,8 @@ use sunder_observe::{machine, proc};
 const CROWDED: f64 = 0.2;
 /// How many windows are tried.
 const TRIES: u32 = 3;
+/// Older windows tell nothing of the present.
+const OLD: Duration = Duration::from_millis(400);
 
 /// Measurement of threads of which something may be taken apart.
 #[derive(Default)]
@@ -45,6 +47,7 @@ pub struct Measuring {
     threads: Vec<ThreadId>,
     bytes: Vec<Bytes>,
     gauge: Gauge,
+    began: Instant,
     /// How long they had waited for CPUs when the window began.
     waited: Duration,
     /// Windows that are complete.
@@ -61,12 +64,32 @@ impl Measuring {
         Some(Self {
             gauge: Gauge::begin(process, &threads)?,
             waited: waited(process, &threads),
+            began: Instant::now(),
             process,
             threads,
             bytes,
             tries: 0,
             best: None,
         })
+    }
+
+    /// More bytes are known by which threads can be measured, of more threads perhaps. These join the
+    /// first window.
+    fn take_in(&mut self, bytes: Vec<Bytes>) {
+        if self.tries > 0 {
+            return;
+        }
+        for new in bytes {
+            let is_same = |known: &Bytes| (known.thread, known.at) == (new.thread, new.at);
+            if self.bytes.iter().any(is_same) {
+                continue;
+            }
+            if !self.threads.contains(&new.thread) && self.gauge.join(new.thread) {
+                self.threads.push(new.thread);
+                self.waited += waited(self.process, &[new.thread]);
+            }
+            self.bytes.push(new);
+        }
     }
 
     fn read(&mut self) {
@@ -97,6 +120,10 @@ impl Measuring {
         self.tries >= TRIES || self.best.as_ref().is_some_and(is_good)
     }
 
+    fn is_old(&self) -> bool {
+        self.began.elapsed() > OLD
+    }
+
     fn end(self) -> Windows {
         self.best
             .map_or_else(|| self.gauge.end(), |(_, windows)| windows)
@@ -118,10 +145,13 @@ fn waited(process: ProcessId, threads: &[ThreadId]) -> Duration {
 }
 
 impl Before {
-    /// Begins to measure, unless that has begun; not in a dry run, which needs no comparison.
+    /// Begins to measure, or goes on with more bytes; not in a dry run, which needs no comparison.
     pub fn measure(&mut self, process: ProcessId, bytes: Vec<Bytes>, dry_run: bool) {
-        if !matches!(self, Self::Nothing) || dry_run {
-            return;
+        match self {
+            _ if dry_run => return,
+            Self::Refused => return,
+            Self::Measuring(measuring) if !measuring.is_old() => return measuring.take_in(bytes),
+            Self::Nothing | Self::Measuring(_) => {}
         }
         let begun = Measuring::begin(process, bytes).map(Box::new);
         *self = begun.map_or(Self::Refused, Self::Measuring);
@@ -157,6 +187,12 @@ impl Before {
 mod tests {
     use super::*;
 
+    fn own_thread() -> ThreadId {
+        let own = std::fs::read_link("/proc/thread-self").expect("it is mounted");
+        let number = own.file_name().and_then(|name| name.to_str()?.parse().ok());
+        ThreadId(number.expect("a number"))
+    }
+
     #[test]
     fn more_threads_than_cpus_must_wait_and_do_not_take_more_turns_for_that() {
         // Nobody else needs the CPUs.
@@ -168,5 +204,37 @@ mod tests {
         assert!(took_turns(0.5, 2, 2));
         assert!(took_turns(2.0, 4, 2));
         assert!(took_turns(0.5, 4, 4));
+    }
+
+    #[test]
+    fn a_thread_that_is_known_later_joins_the_first_window() {
+        let process = ProcessId(std::process::id());
+        let bytes = |thread| Bytes {
+            thread,
+            original: 0x5000,
+            at: 0x5000,
+            len: 8,
+        };
+        let own = own_thread();
+        let Some(mut measuring) = Measuring::begin(process, vec![bytes(own)]) else {
+            println!("SKIP: the kernel lets us measure no thread");
+            return;
+        };
+        let (tell, told) = std::sync::mpsc::channel();
+        let (done, waits) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(own_thread()).expect("it is waited for");
+            let _ = waits.recv();
+        });
+        let other = told.recv().expect("it is told");
+        measuring.take_in(vec![bytes(own), bytes(other)]);
+        assert_eq!(measuring.threads, [own, other]);
+        assert_eq!(measuring.bytes.len(), 2, "its own were known");
+        // The next window would not be like the one before.
+        measuring.tries = 1;
+        measuring.take_in(vec![bytes(ThreadId(1))]);
+        assert_eq!(measuring.threads, [own, other]);
+        drop(done);
+        thread.join().expect("it ends");
     }
 }

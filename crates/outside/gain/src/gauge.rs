@@ -123,6 +123,16 @@ impl Gauge {
         })
     }
 
+    /// Measures `thread` too from now on, as at leisure. Whether it can be measured.
+    pub fn join(&mut self, thread: ThreadId) -> bool {
+        let has_room = self.paces.len() < MOST;
+        let pace = has_room.then(|| Pace::begin(self.process, thread, EVERY).ok());
+        let pace = pace.flatten();
+        let joins = pace.is_some();
+        self.paces.extend(pace);
+        joins
+    }
+
     /// Takes the registers that the kernel has recorded.
     pub fn take(&mut self) {
         for pace in &mut self.paces {

@@ -68,6 +68,8 @@ struct Planned<'a> {
     worth: bool,
     /// Whether the layout comes from a saved result.
     is_known: bool,
+    /// Whether debug information that is being read may change it.
+    may_change: bool,
 }
 
 /// What a look leads to.
@@ -84,8 +86,8 @@ pub enum Look {
 
 /// How long we wait for further lines after the first one is confirmed.
 const GATHERING: Duration = Duration::from_millis(30);
-/// How often we look for them in that time: to name a line may take as long.
-const LOOKS: u32 = 3;
+/// How often we look for them once it is confirmed.
+const LOOKS: u32 = 2;
 /// How long the layout must have stayed the same: elements of an object are seen one after the
 /// other.
 const STEADY: Duration = Duration::from_millis(15);
@@ -118,11 +120,23 @@ impl Chooser {
                 && now.since(runs.last(v)) < RECENT
                 && self.decisions.is_open(v.line, now)
         };
-        let recognised = recognised(&mut self.known, process, verdicts.iter().filter(open));
         let sampled = verdicts.iter().filter(open).filter(|v| {
             v.confidence() >= Confidence::Sampled && runs.false_cost(v) >= WORTH_MOVING
         });
-        self.sampled.look(sampled.map(|v| v.line), now);
+        let sampled: Vec<&Verdict> = sampled.collect();
+        self.sampled.look(sampled.iter().map(|v| v.line), now);
+        let has_saved = !self.known.is_empty() || !self.not.is_empty();
+        let dear = |v: &&Verdict| runs.false_cost(v) >= WORTH_MOVING;
+        for line in verdicts.iter().filter(open).filter(dear) {
+            if has_saved || line.confidence() >= Confidence::Sampled {
+                self.objects.foresee(process, line);
+            }
+        }
+        if has_saved && process.names.is_reading_ahead() {
+            // It is known soon what the saved result says of these lines.
+            return suspected(&sampled);
+        }
+        let recognised = recognised(&mut self.known, process, verdicts.iter().filter(open));
         let settled = |v: &&Verdict| {
             v.confirmed
                 || unwatched && v.confidence() >= Confidence::Sampled
@@ -142,7 +156,7 @@ impl Chooser {
             |v: &&&Verdict| v.cost_share >= WORTH_MOVING && !self.decisions.is_reported(v.line);
         let Some(&first) = first.or_else(|| settled.iter().find(is_unreported)) else {
             self.pending = None;
-            return Look::Nothing;
+            return suspected(&sampled);
         };
         let worth = runs.false_cost(first) >= WORTH_MOVING;
         if worth && let Some(left) = self.left_by_plan(process, first) {
@@ -157,6 +171,7 @@ impl Chooser {
             proposal: &proposal,
             worth,
             is_known: saved.is_some(),
+            may_change: process.names.is_reading_ahead(),
         };
         if let Some(look) = self.wait(first, &settled, &planned, now, measured) {
             return look;
@@ -219,6 +234,7 @@ impl Chooser {
             proposal,
             worth,
             is_known,
+            may_change,
         } = *planned;
         let layout = proposal.as_ref().map(Proposal::layout).unwrap_or_default();
         let went_back = self.decisions.went_back(first.line);
@@ -240,8 +256,10 @@ impl Chooser {
         }
         let waited = now.since(pending.since);
         // A layout from a saved result needs no more lines.
-        let gathered = is_known || waited >= GATHERING && pending.looks >= LOOKS;
-        let steady = now.since(pending.layout.1) >= enough || waited >= LONGEST;
+        let suspected = self.sampled.since(first.line).unwrap_or(now);
+        let waited_for_others = now.since(suspected.min(pending.since));
+        let gathered = is_known || waited_for_others >= GATHERING && pending.looks >= LOOKS;
+        let steady = now.since(pending.layout.1) >= enough && !may_change || waited >= LONGEST;
         let steady = !worth || is_known || steady;
         let contended = !worth || pending.mark.is_contended(first);
         // A saved run speaks for the move, too. A crowded window may hide a small gain.
@@ -326,6 +344,16 @@ impl Chooser {
             Err(_) if of_object.is_none() && pages != near => plan(near, None),
             planned => planned,
         }
+    }
+}
+
+/// What to do as long as only samples speak for these lines: their threads can be measured already.
+fn suspected(lines: &[&Verdict]) -> Look {
+    let lines = lines.iter().filter(|v| can_come_apart(v));
+    let bytes: Vec<Bytes> = lines.copied().flat_map(measurable).collect();
+    match bytes.is_empty() {
+        true => Look::Nothing,
+        false => Look::Gathering(bytes),
     }
 }
 

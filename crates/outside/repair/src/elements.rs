@@ -1,11 +1,11 @@
 //! The objects on contended lines, and the elements that they are made of. Called by `pattern`. It must
 //! not decide whose bytes they are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use sunder_access::{Address, LINE, PAGE, Span};
 use sunder_objects::{ArrayPart, ObjectKind};
 use sunder_pipeline::Process;
-use sunder_pipeline::{Part, TypedPointer, objects_on_line};
+use sunder_pipeline::{Part, TypedPointer, objects_on_line, read_ahead};
 use sunder_plan::remap::{Extent, Group};
 use sunder_sharing::Verdict;
 use sunder_wire::remap::MOST_MOVED;
@@ -77,12 +77,24 @@ const BLOCKS: usize = 6;
 
 /// The objects on lines that were looked at before, since naming takes time.
 #[derive(Default)]
-pub struct Objects(HashMap<u64, Vec<Object>>);
+pub struct Objects {
+    known: HashMap<u64, Vec<Object>>,
+    /// Lines whose debug information is read ahead.
+    foreseen: HashSet<u64>,
+}
 
 impl Objects {
+    /// Begins to read what debug information tells of the objects on a line, if that has not begun.
+    pub fn foresee(&mut self, process: &mut Process, line: &Verdict) {
+        if self.foreseen.insert(line.line.0) {
+            read_ahead(process, line);
+        }
+    }
+
     /// The objects on these lines; a line itself where its object is not known. The debug information
-    /// is read only if `elements` are wanted, since that takes up to a tenth of a second; else only the
-    /// blocks of the heap are known, and what was looked up before.
+    /// is used only if `elements` are wanted, since to read it takes up to a tenth of a second; else only
+    /// the blocks of the heap are known, and what was looked up before. Nor is it used as long as it is
+    /// being read.
     pub fn on<'a>(
         &mut self,
         process: &mut Process,
@@ -90,7 +102,9 @@ impl Objects {
         elements: bool,
     ) -> Vec<Object> {
         let lines: Vec<&Verdict> = lines.collect();
-        if elements && lines.iter().any(|line| !self.0.contains_key(&line.line.0)) {
+        let unknown = |line: &&Verdict| !self.known.contains_key(&line.line.0);
+        let elements = elements && lines.iter().any(unknown) && !process.names.is_reading_ahead();
+        if elements {
             // Objects are recognised by names, which need the present mappings.
             let mappings = process.mappings().clone();
             process.names.set_mappings(mappings);
@@ -98,11 +112,11 @@ impl Objects {
         let mut all: Vec<Object> = Vec::new();
         let mut nameless: Vec<Object> = Vec::new();
         for line in lines {
-            let here = match self.0.get(&line.line.0) {
+            let here = match self.known.get(&line.line.0) {
                 Some(known) => known.clone(),
                 None if elements => {
                     let found = objects_on(process, line);
-                    self.0.insert(line.line.0, found.clone());
+                    self.known.insert(line.line.0, found.clone());
                     found
                 }
                 None => blocks_on(process, line),

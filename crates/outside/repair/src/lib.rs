@@ -35,6 +35,7 @@ mod sampled;
 mod serve;
 mod soundness;
 mod tell;
+mod urgency;
 
 pub use repairer::{Detail, Repairer};
 

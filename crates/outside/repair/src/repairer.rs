@@ -15,6 +15,7 @@ use crate::choose::{Chooser, Look};
 use crate::control::ControlFile;
 use crate::outcome::outcome;
 use crate::serve::Server;
+use crate::urgency::run_sooner;
 use crate::{request, tell};
 use anyhow::{Context, Result};
 use std::os::unix::process::ExitStatusExt;
@@ -148,6 +149,9 @@ impl LiveRemedy for Repairer {
         self.files = Arc::new(ForeignFiles::of(process));
         self.calls.set_files(Arc::clone(&self.files));
         self.started = monotonic_now();
+        if !self.dry_run {
+            run_sooner();
+        }
         if matches!(self.entry, Entry::Preloaded(_)) {
             self.file.control().process.store(process.0, Release);
             self.serve(process)?;

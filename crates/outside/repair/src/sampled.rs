@@ -24,6 +24,11 @@ impl Sampled {
         self.since = since.collect();
     }
 
+    /// Since when samples have spoken for the line in all looks.
+    pub fn since(&self, line: Address) -> Option<Time> {
+        self.since.get(&line).copied()
+    }
+
     /// Whether samples have spoken for the line in all looks for long enough. `take_turns`: more threads
     /// use it than there are CPUs.
     pub fn is_believed(&self, line: Address, take_turns: bool, now: Time) -> bool {

@@ -16,6 +16,7 @@ use self::draft::{Learnt, Question, drafted};
 use super::busy::Busy;
 use super::code::TargetCode;
 use super::control::ControlFile;
+use super::urgency::run_before_others;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,6 +85,7 @@ impl Server {
             let its = Arc::clone(&server.shared);
             let thread = thread::Builder::new().name("sunder-repair".into());
             let thread = thread.spawn(move || {
+                // Where answers take half of the time, bytes go back (`busy`).
                 run_before_others();
                 its.serve();
             })?;
@@ -273,17 +275,6 @@ impl Shared {
         made.extend(copy);
         Ok(at + u64::from(block.entry))
     }
-}
-
-/// Has this thread run as soon as it is woken, before all threads of the usual policies, whatever their
-/// priorities and groups. It never computes for long: where answers take half of the time, bytes go
-/// back (`busy`). Children do not inherit it.
-fn run_before_others() {
-    let lowest = libc::sched_param { sched_priority: 1 };
-    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: takes integers and a pointer to a value on our stack; 0 is the calling thread. Without
-    // the right to do this, the thread stays as it is.
-    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const lowest) };
 }
 
 /// Waits until the word is no longer `value`, half a second at most.
