@@ -75,6 +75,15 @@ struct Array<'a> {
     is_object: bool,
 }
 
+/// The member at `path`, which begins with a dot where its object has no name.
+fn member(path: &str, object: &Object) -> String {
+    match (path.strip_prefix('.'), &object.type_name) {
+        (None, _) => quoted(path),
+        (Some(member), Some(of)) => format!("{} of {}", quoted(member), quoted(of)),
+        (Some(member), None) => quoted(member),
+    }
+}
+
 impl<'a> Array<'a> {
     fn of(layout: &'a Layout<'a>) -> Self {
         let object = &layout.finding.object;
@@ -98,7 +107,7 @@ impl<'a> Array<'a> {
         let counted = type_name.and_then(array_type).and_then(|(_, n)| n);
         let by_size = || Some(object.size? / element?).filter(|_| is_object);
         let name = match (&object.name, of) {
-            (_, _) if !is_object => quoted(inner),
+            (_, _) if !is_object => member(inner, object),
             (Some(name), _) => quoted(name),
             (None, Some(of)) => format!("the array of {}", quoted(of)),
             (None, None) => "the array".to_owned(),

@@ -169,7 +169,9 @@ impl Language {
                 "make the element a struct with `alignas({line})` that holds the value{}",
                 interference(line)
             ),
-            _ => format!(
+            Self::Go => format!("make the element a struct of it and {}", go_pad(line)),
+            Self::Managed(_) => format!("pad each element to {line} bytes"),
+            Self::C | Self::Unknown => format!(
                 "make the element a structure that is aligned to {line} bytes and holds the value"
             ),
         }

@@ -86,6 +86,8 @@ pub(crate) struct Image {
     pub(crate) build_id: Option<Vec<u8>>,
     pub(crate) debug_link: Option<(PathBuf, u32)>,
     pub(crate) has_dwarf: bool,
+    /// Whether it is a program of Go, whose runtime keeps stacks on its heap.
+    pub(crate) is_go: bool,
 }
 
 impl Image {
@@ -105,6 +107,7 @@ impl Image {
             build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
             debug_link: debug_link(&elf),
             has_dwarf: has_dwarf(&elf),
+            is_go: elf.section_by_name(".go.buildinfo").is_some(),
             file,
         })
     }

@@ -95,7 +95,8 @@ impl Names {
         if let Some(found) = self.stack_variable(address, context) {
             return found;
         }
-        if let Some(stack) = context.stacks.iter().find(|s| s.span.contains(address)) {
+        let stack = context.stacks.iter().find(|s| s.span.contains(address));
+        if let Some(stack) = stack.filter(|_| !self.keeps_stacks_elsewhere(address)) {
             return ObjectName {
                 kind: ObjectKind::Stack,
                 name: Some(format!("stack of thread {}", stack.thread)),

@@ -8,7 +8,8 @@ use sunder_objects::ThreadStack;
 /// glibc's default of 8 MiB.
 const LARGEST_STACK: u64 = 64 << 20;
 
-/// The stacks of threads whose stack pointers are known.
+/// The stacks of threads whose stack pointers are known. A mapping with those of several threads is none:
+/// runtimes with threads of their own keep stacks on their heaps.
 pub fn stacks_of(
     pointers: impl Iterator<Item = (ThreadId, u64)>,
     mappings: &Mappings,
@@ -20,7 +21,12 @@ pub fn stacks_of(
             span: mapping.span,
         })
     };
-    pointers.filter_map(stack).collect()
+    let found: Vec<ThreadStack> = pointers.filter_map(stack).collect();
+    let is_ones = |one: &&ThreadStack| {
+        let mut others = found.iter().filter(|other| other.span == one.span);
+        others.all(|other| other.thread == one.thread)
+    };
+    found.iter().filter(is_ones).copied().collect()
 }
 
 /// Whether the mapping as a whole may be one thread's stack. Green threads and coroutines run on
@@ -69,5 +75,26 @@ mod tests {
             assert_eq!(found.contains(&wanted), is_stack, "{path}");
             assert!(stacks_of([(thread, 64)].into_iter(), &mappings).is_empty());
         }
+    }
+
+    #[test]
+    fn where_several_threads_stand_is_no_ones_stack() {
+        let mapping = |start: u64| Mapping {
+            span: Span::new(Address(start), 4 << 20),
+            file_offset: 0,
+            path: String::new(),
+            inode: 0,
+            read: true,
+            write: true,
+            execute: false,
+            shared: false,
+        };
+        let (heap, own) = (0x1000_0000, 0x2000_0000);
+        let mappings: Mappings = [mapping(heap), mapping(own)].into_iter().collect();
+        let pointers = [(1, heap + 64), (2, heap + (1 << 20)), (3, own + 64)];
+        let pointers = pointers.map(|(thread, at)| (ThreadId(thread), at));
+        let found = stacks_of(pointers.into_iter(), &mappings);
+        let threads: Vec<u32> = found.iter().map(|stack| stack.thread.0).collect();
+        assert_eq!(threads, [3]);
     }
 }

@@ -39,6 +39,28 @@ fn elements_that_others_read_are_told_how_to_be_taken_apart() {
     }
 }
 
+/// Threads of Go write elements of an array in a structure on the heap, which has no name there.
+#[test]
+fn elements_in_a_nameless_structure_of_go_are_padded() {
+    let word = |i: u32| {
+        let uses = [(4701 + i, 0, 50, 0, 0)];
+        word(i * 8, 8, &format!(".n[{i}]"), &uses)
+    };
+    let mut finding = global("", "main.C", 4 << 20, "", vec![word(0), word(1)]);
+    finding.object.kind = ObjectKind::Mapping;
+    finding.object.name = None;
+    finding.object.declared = None;
+    finding.object.language = Some(Language::Go);
+    let all = advise(&finding, 64);
+    assert_says(
+        &all[0],
+        &[
+            "Give each element of `n` of `main.C` lines of its own",
+            "make the element a struct of it and `_ cpu.CacheLinePad`",
+        ],
+    );
+}
+
 #[test]
 fn a_sentence_goes_on_behind_a_colon() {
     let all = advise(&examples::latent(), 64);

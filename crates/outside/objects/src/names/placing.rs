@@ -24,6 +24,17 @@ impl Names {
         self.module(&lowest)
     }
 
+    /// Whether the mapping at `address` is no thread's stack, although a thread's stack pointer was in it:
+    /// threads of Go run on stacks that lie among the objects of its heap.
+    pub(super) fn keeps_stacks_elsewhere(&mut self, address: Address) -> bool {
+        let is_kernels = |mapping: &Mapping| mapping.path.starts_with("[stack");
+        if self.mappings.at(address).is_some_and(is_kernels) {
+            return false;
+        }
+        let program = self.executable();
+        program.is_some_and(|number| self.modules[number].image.is_go)
+    }
+
     /// The module and link address of a runtime address.
     pub(crate) fn place(&mut self, address: Address) -> Option<Placed> {
         let mapping = self.mappings.at(address)?.clone();

@@ -1,7 +1,7 @@
 //! Globals, statics and thread-locals: object, type, element and field.
 
 use crate::build::{BIAS, Program, compile};
-use sunder_access::{Address, Span, ThreadId};
+use sunder_access::{Address, Mapping, Span, ThreadId};
 use sunder_objects::{HeapBlock, Names, ObjectContext, ObjectKind, ThreadPointer, ThreadStack};
 
 /// The answer for `address`: name, type, size and path.
@@ -234,6 +234,46 @@ fn thread_locals_of_the_executable_are_found_below_the_thread_pointer() {
     // Without the thread pointer there is no name.
     let unknown = names.object_at(address, &ObjectContext::default());
     assert_eq!(unknown.kind, ObjectKind::Unknown);
+}
+
+/// Programs of Go have a section for their build, and stacks on their heap.
+#[test]
+fn the_heap_of_go_is_no_threads_stack() {
+    let Some(program) = compile("counters.c", &["-g"]) else {
+        return;
+    };
+    let stack = |at| ThreadStack {
+        thread: ThreadId(4),
+        span: Span::new(Address(at), 0x1000),
+    };
+    let (heap, kernels) = (0x7000_0000_0000, 0x7fff_0000_0000);
+    let context = ObjectContext {
+        stacks: vec![stack(heap), stack(kernels)],
+        ..ObjectContext::default()
+    };
+    let kinds = || {
+        let mut mappings = program.mappings();
+        for (at, path) in [(heap, ""), (kernels, "[stack]")] {
+            mappings.insert(Mapping {
+                span: stack(at).span,
+                file_offset: 0,
+                path: path.to_owned(),
+                inode: 0,
+                read: true,
+                write: true,
+                execute: false,
+                shared: false,
+            });
+        }
+        let mut names = program.names();
+        names.set_mappings(mappings);
+        [heap, kernels].map(|at| names.object_at(Address(at + 64), &context).kind)
+    };
+    assert_eq!(kinds(), [ObjectKind::Stack; 2]);
+    let add = ["--add-section", ".go.buildinfo=counters.c", "program"];
+    if program.tool("objcopy", &add).is_some() {
+        assert_eq!(kinds(), [ObjectKind::Mapping, ObjectKind::Stack]);
+    }
 }
 
 #[test]
