@@ -81,6 +81,7 @@ impl Decoder {
             self.builder
                 .window(&range, offset, WINDOW, &mut self.scratch);
             walk::forward(&self.scratch, 0, sample, out);
+            out.blind = out.accesses.is_empty();
             return;
         }
         if range.exact_start {
@@ -104,8 +105,10 @@ impl Decoder {
             }
         }
         // The beginnings of instructions are not known: only the sampled one is certain.
+        // What was executed before it is not, so the sample tells nothing unless what follows does.
         let window = self.cached(&range, offset);
         walk::forward(window, 0, sample, out);
+        out.blind = out.accesses.is_empty();
     }
 
     /// The function of `range`, decoded from `offset` on; 0 is all of it.

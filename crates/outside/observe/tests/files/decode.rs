@@ -315,6 +315,26 @@ fn code_without_known_boundaries_is_decoded_forward_only() {
     }
 }
 
+/// The access that held up the sample lies before it, and what lies before it is not known there.
+#[test]
+fn code_without_known_boundaries_in_which_nothing_follows_is_blind() {
+    // incl (%rdi); ret
+    let bytes = vec![0xff, 0x07, 0xc3];
+    for (exact, stable, at, is_blind) in [
+        (true, true, 2, false),
+        (false, true, 2, true),
+        (false, false, 2, true),
+        (false, true, 0, false),
+    ] {
+        let mut range = CodeRange::new(CodeAddress(CODE), bytes.clone(), exact);
+        range.stable = stable;
+        let mut found = Decoded::default();
+        let sample = sample(registers(""), at);
+        Decoder::new().decode(&sample, &mut Fixed(Arc::new(range)), &mut found);
+        assert_eq!(found.blind, is_blind, "{exact} {stable} {at}");
+    }
+}
+
 /// Entries that only other code knows, such as jump tables and jumps of other functions, stop
 /// decoding backward.
 #[test]
