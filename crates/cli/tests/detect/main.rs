@@ -6,6 +6,7 @@ mod support;
 mod calls;
 mod ci;
 mod follow;
+mod go;
 mod import;
 mod interrupts;
 mod jit;

@@ -18,6 +18,14 @@ pub fn installed(name: &str) -> Option<PathBuf> {
     found
 }
 
+/// Go, where its own archive or the distribution puts it.
+pub fn go() -> Option<PathBuf> {
+    let own = Path::new("/usr/local/go/bin/go");
+    own.exists()
+        .then(|| own.to_owned())
+        .or_else(|| installed("go"))
+}
+
 /// A port that was free a moment ago.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")

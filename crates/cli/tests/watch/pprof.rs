@@ -1,20 +1,11 @@
 //! Findings as a profile, read by the real `pprof` of Go.
 
 use crate::records::{can_watch, target};
-use crate::support::installed::installed;
+use crate::support::installed::go;
 use crate::support::sunder;
 use crate::support::targets::side_by_side;
-use std::path::Path;
 use std::process::Command;
 use sunder_workloads::Variant;
-
-/// Go, where its own archive or the distribution puts it.
-fn go() -> Option<std::path::PathBuf> {
-    let own = Path::new("/usr/local/go/bin/go");
-    own.exists()
-        .then(|| own.to_owned())
-        .or_else(|| installed("go"))
-}
 
 #[test]
 fn pprof_shows_object_field_and_line() {

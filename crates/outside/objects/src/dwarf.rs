@@ -76,6 +76,11 @@ impl DebugInfo {
                         "{shown} has no debug information: only symbols and offsets name its code \
                          and data. Compiling with -g adds lines, fields and types."
                     )
+                } else if image.is_go && image.symbols.packed {
+                    format!(
+                        "{shown} is stripped but for the names of its functions. A build without \
+                         `-ldflags=-w` has lines, variables, fields and types."
+                    )
                 } else if image.symbols.packed {
                     format!(
                         "{shown} is stripped but for the names of its functions. An unstripped \

@@ -15,6 +15,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use sunder_access::{LinkAddress, PAGE};
+use sunder_go::Table;
 
 /// An ELF file that is being read; sections are read when they are needed.
 pub(crate) type Elf<'a> = ElfFile64<'a, LittleEndian, &'a FileBytes>;
@@ -429,6 +430,7 @@ impl Symbols {
                 all.add(&symbol);
             }
             all.add_packed(elf);
+            all.add_functions_of_go(elf);
         }
         for table in [&mut all.code, &mut all.data, &mut all.tls] {
             // Of several names for one address, the sized, global and shortest one comes last,
@@ -457,6 +459,28 @@ impl Symbols {
         for symbol in mini::parse(&file).iter().flat_map(|f| f.symbols()) {
             self.add(&symbol);
             self.packed = true;
+        }
+    }
+
+    /// Adds functions from the table of Go's runtime, which stripping leaves.
+    fn add_functions_of_go(&mut self, elf: &Elf<'_>) {
+        let section = |name| {
+            let section = elf.section_by_name(name)?;
+            Some((section.address(), section.data().ok()?))
+        };
+        let parts = section(sunder_go::SECTION).zip(section(".text"));
+        let table = parts.and_then(|((_, table), (text, code))| Table::read(table, text, code));
+        for function in table.iter().flat_map(Table::functions) {
+            let room = size_of::<Symbol>() + function.name.len();
+            if !function.name.is_empty() && self.share.grow(room as u64) {
+                self.code.push(Symbol {
+                    address: function.start,
+                    size: function.end - function.start,
+                    name: shortened(function.name).into(),
+                    global: true,
+                });
+                self.packed = true;
+            }
         }
     }
 

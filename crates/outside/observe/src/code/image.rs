@@ -1,5 +1,5 @@
 //! An ELF file as a source of functions: where each begins and ends, by its
-//! symbols and, in stripped files, by its unwind tables.
+//! symbols and, in stripped files, by its unwind tables or the table of Go's runtime.
 
 use super::entries::{self, Text};
 use super::segments::{Data, Segment, Segments};
@@ -8,6 +8,7 @@ use object::{Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, elf};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::OnceLock;
+use sunder_go::Table;
 
 /// Larger functions are treated like unknown code: it is not worth decoding them as a whole for
 /// one instruction.
@@ -244,6 +245,9 @@ pub(super) fn functions<'data, R: ReadRef<'data>>(
         .into_iter()
         .filter_map(|(start, len)| Some((start, start.checked_add(len)?)))
         .collect();
+    if file.symbols().next().is_none() {
+        bounds.extend(functions_of_go(file));
+    }
     // Of several functions with one start, the longest comes first and is kept.
     bounds.sort_unstable_by_key(|&(start, end)| (start, std::cmp::Reverse(end)));
     bounds.dedup_by_key(|bound| bound.0);
@@ -251,6 +255,20 @@ pub(super) fn functions<'data, R: ReadRef<'data>>(
         bounds[index - 1].1 = bounds[index - 1].1.min(bounds[index].0);
     }
     bounds
+}
+
+/// The functions in the table of Go's runtime.
+fn functions_of_go<'data, R: ReadRef<'data>>(file: &object::File<'data, R>) -> Vec<(u64, u64)> {
+    let section = |name| {
+        let section = file.section_by_name(name)?;
+        Some((section.address(), section.data().ok()?))
+    };
+    let parts = section(sunder_go::SECTION).zip(section(".text"));
+    let table = parts.and_then(|((_, table), (text, code))| Table::read(table, text, code));
+    let functions = table.iter().flat_map(Table::functions);
+    functions
+        .map(|function| (function.start, function.end))
+        .collect()
 }
 
 /// The functions that `.eh_frame` describes: all that C, C++ and Rust compilers

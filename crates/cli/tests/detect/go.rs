@@ -1,0 +1,91 @@
+//! Programs of Go: threads that carry goroutines, stacks on the heap, and no symbols once stripped.
+
+use crate::support::installed::go;
+use crate::support::plain_sunder;
+use crate::support::targets::{open, side_by_side};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use sunder_findings::{Finding, ObjectKind};
+
+/// The program with or without symbols and debug information; `None`, with a notice, if no compiler is
+/// installed.
+fn built(stripped: bool) -> Option<PathBuf> {
+    static ALL: [OnceLock<Option<PathBuf>>; 2] = [const { OnceLock::new() }; 2];
+    let built = || {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/goroutines.go");
+        let name = if stripped {
+            "goroutines.stripped"
+        } else {
+            "goroutines"
+        };
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let mut compiler = Command::new(go()?);
+        compiler.args(["build", "-o"]).arg(&program);
+        compiler.args(stripped.then_some("-ldflags=-s -w"));
+        // The compiler keeps what it compiles there, where nobody has told it a place.
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache");
+        if std::env::var_os("HOME").is_none() && std::env::var_os("GOCACHE").is_none() {
+            compiler.env("GOCACHE", cache);
+        }
+        let done = compiler.arg(source).output().expect("it is installed");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{said}");
+        Some(program)
+    };
+    ALL[usize::from(stripped)].get_or_init(built).clone()
+}
+
+/// What is found in the program, latent findings left out.
+fn found(program: &Path) -> Result<Vec<Finding>, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("result.json");
+    let mut command = plain_sunder();
+    command.args(["detect", "--quiet", "-o"]).arg(&file);
+    let seen = command.arg("--").arg(program).output();
+    assert!(seen.expect("sunder starts").status.success());
+    let mut findings = open(&file)?.findings;
+    findings.retain(|f| !f.latent);
+    Ok(findings)
+}
+
+/// Threads run on stacks among the objects of the heap.
+#[test]
+fn objects_of_its_heap_are_on_nobodys_stack() {
+    let Some(program) = built(false) else { return };
+    side_by_side("go", || {
+        let all = found(&program)?;
+        assert!(
+            all.iter().all(|f| f.object.kind != ObjectKind::Stack),
+            "{all:?}"
+        );
+        let has = |of: &str| {
+            let types = all.iter().map(|f| f.object.type_name.as_deref());
+            types.flatten().any(|name| name.contains(of))
+        };
+        match has("main.metrics") && has("main.shard") {
+            true => Ok(()),
+            false => Err(format!("not both were found: {all:?}")),
+        }
+    });
+}
+
+/// What was executed before a sample is known, and so is the name of its function.
+#[test]
+fn of_a_stripped_program_accesses_and_functions_are_known() {
+    let Some(program) = built(true) else { return };
+    side_by_side("stripped go", || {
+        let all = found(&program)?;
+        let sites = all.iter().flat_map(|f| &f.sites);
+        let functions: Vec<&str> = sites.map(|site| site.function.as_str()).collect();
+        let own = functions
+            .iter()
+            .filter(|name| name.starts_with("main.work"));
+        if all.len() < 2 || own.count() < 2 {
+            return Err(format!("too little was found: {functions:?}"));
+        }
+        let advice = &all[0].advice[0].text;
+        assert!(advice.contains("-ldflags=-w"), "{advice}");
+        Ok(())
+    });
+}

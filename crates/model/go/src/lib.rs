@@ -1,0 +1,241 @@
+//! The functions of a Go program: where each begins and ends, and its name. From the table by which
+//! Go's runtime walks stacks, which `strip` and the linker's `-s -w` leave in the program, and which has
+//! no counterpart in symbols or unwinding tables then. Used by `observe` for the bounds of code and by
+//! `objects` for names. It gets bytes and reads no file; what it is given may be damaged, or made to
+//! deceive.
+//!
+//! The format is that of Go 1.18 and later, as `runtime/symtab.go` and `debug/gosym/pclntab.go` of Go
+//! 1.26 have it: a header, the names, and a sorted list of pairs, the offset of a function in the code
+//! and that of its record. Older tables are not read.
+
+/// The section with the table.
+pub const SECTION: &str = ".gopclntab";
+
+/// The first number of the header: of Go 1.18 and 1.19, and of 1.20 and later.
+const MAGIC: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
+
+/// Where the header has what, in bytes.
+const QUANTUM: usize = 6;
+const POINTER: usize = 7;
+const COUNT: usize = 8;
+const NAMES: usize = 32;
+const FUNCTIONS: usize = 64;
+
+/// The bytes of a pair of offsets.
+const PAIR: usize = 8;
+/// Where a function's record has the offset of its name.
+const NAME: usize = 4;
+
+/// The byte that the linker puts between functions: an `int3`.
+const PADDING: u8 = 0xcc;
+/// So many of a hundred functions must begin behind padding. Of functions of any length, one of 32 ends
+/// right where the next one begins.
+const PADDED_OF_HUNDRED: usize = 80;
+/// How many functions are looked at for this.
+const LOOKED_AT: usize = 256;
+/// The alignment of Go's code, in bytes, and how much other code may lie before it.
+const ALIGNMENT: usize = 32;
+const MOST_BEFORE: usize = 4 << 20;
+
+/// A function of a Go program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function<'a> {
+    /// The link address of its first byte.
+    pub start: u64,
+    /// The link address behind its last byte, padding included.
+    pub end: u64,
+    /// Its name with that of its package, as in `main.(*Server).serve`; empty if it is damaged.
+    pub name: &'a str,
+}
+
+/// A table of functions.
+#[derive(Clone, Copy, Debug)]
+pub struct Table<'a> {
+    /// The link address from which offsets count.
+    text: u64,
+    names: &'a [u8],
+    /// The pairs of offsets, and the last function's end; the records lie at offsets from its start.
+    functions: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Table<'a> {
+    /// The table in a section's bytes. `code` is what lies in the section `.text`, whose link address is
+    /// `text`. `None` if it is none that can be read, or if functions do not begin where it says. A linker
+    /// of C may have put other code before Go's, and the table does not tell where Go's begins: there is
+    /// one place at which its functions do.
+    pub fn read(table: &'a [u8], text: u64, code: &[u8]) -> Option<Self> {
+        let magic = number(table, 0)? as u32;
+        let kind = (*table.get(QUANTUM)?, *table.get(POINTER)?);
+        if !MAGIC.contains(&magic) || kind != (1, 8) {
+            return None;
+        }
+        let part = |at: usize| table.get(usize::try_from(number(table, at)?).ok()?..);
+        let mut found = Self {
+            text,
+            names: part(NAMES)?,
+            functions: part(FUNCTIONS)?,
+            count: usize::try_from(number(table, COUNT)?).ok()?,
+        };
+        let length = found.count.checked_mul(PAIR)?.checked_add(4)?;
+        let is_whole = length <= found.functions.len();
+        let mut places = (0..code.len().min(MOST_BEFORE)).step_by(ALIGNMENT);
+        let before = places.find(|&at| is_whole && found.fits(&code[at..]))?;
+        found.text = text.checked_add(before as u64)?;
+        Some(found)
+    }
+
+    /// All functions whose bounds ascend.
+    pub fn functions(&self) -> impl Iterator<Item = Function<'a>> {
+        let table = *self;
+        (0..self.count).filter_map(move |index| table.function(index))
+    }
+
+    fn function(&self, index: usize) -> Option<Function<'a>> {
+        let (start, end) = (self.offset(index)?, self.offset(index + 1)?);
+        let address = |offset: u32| self.text.checked_add(offset.into());
+        (start < end).then_some(Function {
+            start: address(start)?,
+            end: address(end)?,
+            name: self.name(index).unwrap_or_default(),
+        })
+    }
+
+    /// The offset in the code of the function at `index`, or the last one's end.
+    fn offset(&self, index: usize) -> Option<u32> {
+        word(self.functions, index * PAIR)
+    }
+
+    fn name(&self, index: usize) -> Option<&'a str> {
+        let record = word(self.functions, index * PAIR + 4)? as usize;
+        let at = word(self.functions, record.checked_add(NAME)?)? as usize;
+        let rest = self.names.get(at..)?;
+        let end = rest.iter().position(|&byte| byte == 0)?;
+        std::str::from_utf8(&rest[..end]).ok()
+    }
+
+    /// Whether functions of the code begin where this table says.
+    fn fits(&self, code: &[u8]) -> bool {
+        let mut looked_at = 0;
+        let mut padded = 0;
+        for index in 1..self.count.min(LOOKED_AT) {
+            let Some(start) = self.offset(index) else {
+                return false;
+            };
+            let around = (start as usize)
+                .checked_sub(1)
+                .and_then(|at| code.get(at..at + 2));
+            let Some(&[before, first]) = around else {
+                return false;
+            };
+            looked_at += 1;
+            padded += usize::from(before == PADDING && first != PADDING);
+            // Most places are refused by a few functions.
+            if looked_at == 16 && padded < 8 {
+                return false;
+            }
+        }
+        looked_at > 0 && padded * 100 >= looked_at * PADDED_OF_HUNDRED
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let word = bytes.get(at..at.checked_add(4)?)?;
+    Some(u32::from_le_bytes(word.try_into().ok()?))
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u64> {
+    let number = bytes.get(at..at.checked_add(8)?)?;
+    Some(u64::from_le_bytes(number.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: u64 = 0x40_1000;
+
+    /// A table of functions at these offsets, each with a name, and code in which each begins behind
+    /// padding; the last offset is the end.
+    fn made(offsets: &[u32]) -> (Vec<u8>, Vec<u8>) {
+        let count = offsets.len() - 1;
+        let names: Vec<u8> = (0..count)
+            .flat_map(|n| format!("main.f{n}\0").into_bytes())
+            .collect();
+        let (header, records) = (72, count * PAIR + 4);
+        let mut table = vec![0; header];
+        table[..4].copy_from_slice(&MAGIC[1].to_le_bytes());
+        (table[QUANTUM], table[POINTER]) = (1, 8);
+        let mut put = |at: usize, value: usize| {
+            table[at..at + 8].copy_from_slice(&(value as u64).to_le_bytes());
+        };
+        put(COUNT, count);
+        put(NAMES, header);
+        put(FUNCTIONS, header + names.len());
+        table.extend(&names);
+        for (n, offset) in offsets[..count].iter().enumerate() {
+            table.extend(offset.to_le_bytes());
+            table.extend(((records + n * 8) as u32).to_le_bytes());
+        }
+        table.extend(offsets[count].to_le_bytes());
+        for (n, offset) in offsets[..count].iter().enumerate() {
+            table.extend(offset.to_le_bytes());
+            table.extend((n as u32 * 8).to_le_bytes());
+        }
+        let mut code = vec![0x90; offsets[count] as usize];
+        for &offset in &offsets[1..count] {
+            code[offset as usize - 1] = PADDING;
+        }
+        (table, code)
+    }
+
+    #[test]
+    fn functions_have_bounds_and_names() {
+        let (table, code) = made(&[0, 32, 96, 128]);
+        let read = Table::read(&table, TEXT, &code).expect("it is whole");
+        let found: Vec<_> = read
+            .functions()
+            .map(|f| (f.start - TEXT, f.end - TEXT, f.name))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (0, 32, "main.f0"),
+                (32, 96, "main.f1"),
+                (96, 128, "main.f2")
+            ]
+        );
+    }
+
+    #[test]
+    fn code_of_another_language_may_lie_before() {
+        let (table, code) = made(&[0, 32, 96, 128, 192]);
+        let mut all = vec![0x90; 160];
+        all.extend(&code);
+        let read = Table::read(&table, TEXT, &all).expect("it is found");
+        let first = read.functions().next().expect("there are four");
+        assert_eq!(first.start, TEXT + 160);
+    }
+
+    #[test]
+    fn a_table_of_other_code_is_refused() {
+        let (table, code) = made(&[0, 32, 96, 128, 192]);
+        assert!(Table::read(&table, TEXT, &code[..100]).is_none());
+        assert!(Table::read(&table, TEXT, &vec![0x90; 4096]).is_none());
+        assert!(Table::read(&table, TEXT, &vec![PADDING; 4096]).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn damage_ends_nothing(at in 0usize..200, byte: u8, cut in 0usize..300) {
+            let (mut table, code) = made(&[0, 32, 96, 128]);
+            let at = at % table.len();
+            table[at] = byte;
+            table.truncate(cut);
+            if let Some(read) = Table::read(&table, TEXT, &code) {
+                prop_assert!(read.functions().all(|f| f.start < f.end));
+            }
+        }
+    }
+}
