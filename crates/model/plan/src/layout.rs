@@ -9,6 +9,10 @@ use sunder_findings::{Finding, Sharing, Word, file_name, normalized_field};
 /// The share of a word's accesses that makes a thread its owner. Below 1 because the main
 /// thread usually initialises what workers use later.
 const OWNER_SHARE: f64 = 0.9;
+
+/// From this share of false interleavings on, what several threads use they pass on to each other now
+/// and then, and do not use at the same time.
+pub(crate) const PASSED_ON: f64 = 0.95;
 /// The share of writes among a word's accesses up to which the word counts as only read, for
 /// the same reason.
 const RARE_WRITES: f64 = 0.02;
@@ -233,9 +237,12 @@ impl<'a> Layout<'a> {
     }
 
     /// The owner of each array element. `None` unless no element has two owners and at least
-    /// two threads own one.
+    /// two threads own one. Threads that carry those of a runtime (goroutines, tasks) pass elements on
+    /// with them, so that each may have used all elements: then a number of its own stands for each one's.
     pub(crate) fn element_owners(&self) -> Option<BTreeMap<u64, u32>> {
         let mut owners: BTreeMap<u64, u32> = BTreeMap::new();
+        let may_pass_on = self.finding.false_share >= PASSED_ON;
+        let mut passes_on = false;
         let array = self
             .parts
             .iter()
@@ -247,12 +254,21 @@ impl<'a> Layout<'a> {
                 // A scalar beside the array is no advice for an array.
                 return None;
             }
-            let (Some(element), Some(owner)) = (part.path.element, part.owner()) else {
+            let own = part.owner();
+            let owner = own.or_else(|| part.busiest().filter(|_| may_pass_on && part.written()));
+            let (Some(element), Some(owner)) = (part.path.element, owner) else {
                 continue;
             };
-            if *owners.entry(element).or_insert(owner) != owner {
+            passes_on |= own.is_none();
+            if *owners.entry(element).or_insert(owner) != owner && !passes_on {
                 return None;
             }
+        }
+        if passes_on {
+            owners = (1..)
+                .zip(owners)
+                .map(|(n, (element, _))| (element, n))
+                .collect();
         }
         let distinct: BTreeSet<_> = owners.values().collect();
         (owners.len() >= 2 && distinct.len() >= 2).then_some(owners)
@@ -264,13 +280,15 @@ impl Part<'_> {
     /// threads write it one after another (threads that a program creates anew for each step),
     /// the busiest.
     pub(crate) fn owner(&self) -> Option<u32> {
-        self.sole_owner().or_else(|| {
-            let threads = self.word.threads.iter().filter(|t| t.accesses() > 0);
-            let busiest = threads.max_by_key(|t| (t.accesses(), std::cmp::Reverse(t.id)));
-            busiest
-                .filter(|_| self.in_turn && self.written())
-                .map(|t| t.id)
-        })
+        let in_turn = || self.busiest().filter(|_| self.in_turn && self.written());
+        self.sole_owner().or_else(in_turn)
+    }
+
+    /// The thread that makes the most accesses.
+    fn busiest(&self) -> Option<u32> {
+        let threads = self.word.threads.iter().filter(|t| t.accesses() > 0);
+        let busiest = threads.max_by_key(|t| (t.accesses(), std::cmp::Reverse(t.id)))?;
+        Some(busiest.id)
     }
 
     /// The thread that makes nearly all accesses, if one does.

@@ -28,7 +28,7 @@ mod words;
 
 use called::{called, is_bare_stack};
 pub use isolate::{Isolation, cannot_be_isolated_here, isolation};
-use layout::Layout;
+use layout::{Layout, PASSED_ON};
 use sunder_findings::{Advice, Finding, Fix, LatentOn, Sharing};
 
 /// The advice for `finding` on a machine with lines of `line_size` bytes, the best first. Never
@@ -64,7 +64,12 @@ fn take_apart(layout: &Layout) -> Vec<Advice> {
 
 fn mixed(layout: &Layout) -> Vec<Advice> {
     let share = (layout.finding.false_share.clamp(0.0, 1.0) * 100.0).round();
-    let mut all = fields::lock_beside_data(layout).unwrap_or_else(|| take_apart(layout));
+    // Of elements that are used one by one, each lock is with its data.
+    let is_nearly_false = layout.finding.false_share >= PASSED_ON;
+    let elements = is_nearly_false.then(|| array::advise(layout)).flatten();
+    let mut all = elements
+        .or_else(|| fields::lock_beside_data(layout))
+        .unwrap_or_else(|| take_apart(layout));
     // What rounds to nothing needs no advice.
     if share >= 100.0 {
         return all;

@@ -140,6 +140,33 @@ fn elements_used_by_one_thread_at_a_time_are_aligned() {
     // once.
     assert!(crate::isolate::cannot_be_isolated_here(&finding, false).is_some());
     finding.sharing = Sharing::Mixed;
+    finding.false_share = 0.6;
+    let all = advise(&finding, 64);
+    assert!(all.iter().all(|a| !a.text.contains("at a time")), "{all:?}");
+}
+
+/// Two threads carry goroutines, each of which has a lock and a number of its own. One thread used most of
+/// both elements.
+#[test]
+fn elements_that_threads_pass_on_to_each_other_are_taken_apart() {
+    let users = |first, second| [(1, 0, first, 0, first / 2), (2, 0, second, 0, second / 2)];
+    let words = vec![
+        word(0, 4, "shards[0].mu.state", &users(90, 60)),
+        word(8, 8, "shards[0].n", &users(40, 50)),
+        word(16, 4, "shards[1].mu.state", &users(80, 70)),
+        word(24, 8, "shards[1].n", &users(60, 40)),
+    ];
+    let mut finding = global("shards", "[8]main.shard", 128, "main.go", words);
+    finding.sharing = Sharing::Mixed;
+    finding.false_share = 0.99;
+    finding.object.element_size = Some(16);
+    let all = advise(&finding, 64);
+    assert_eq!(all[0].fix, Fix::Align);
+    assert_says(
+        &all[0],
+        &["each element of `shards`", "used by one thread at a time"],
+    );
+    finding.false_share = 0.5;
     let all = advise(&finding, 64);
     assert!(all.iter().all(|a| !a.text.contains("at a time")), "{all:?}");
 }
