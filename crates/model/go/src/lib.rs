@@ -8,8 +8,8 @@
 //! 1.26 have it: a header, the names, and a sorted list of pairs, the offset of a function in the code
 //! and that of its record. Older tables are not read.
 
-/// The section with the table.
-pub const SECTION: &str = ".gopclntab";
+/// The section with the table has one of these names, the second in some programs that may lie anywhere.
+pub const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
 
 /// The first number of the header: of Go 1.18 and 1.19, and of 1.20 and later.
 const MAGIC: [u32; 2] = [0xffff_fff0, 0xffff_fff1];

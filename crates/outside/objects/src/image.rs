@@ -468,7 +468,8 @@ impl Symbols {
             let section = elf.section_by_name(name)?;
             Some((section.address(), section.data().ok()?))
         };
-        let parts = section(sunder_go::SECTION).zip(section(".text"));
+        let table = sunder_go::SECTIONS.into_iter().find_map(section);
+        let parts = table.zip(section(".text"));
         let table = parts.and_then(|((_, table), (text, code))| Table::read(table, text, code));
         for function in table.iter().flat_map(Table::functions) {
             let room = size_of::<Symbol>() + function.name.len();

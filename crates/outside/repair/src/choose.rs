@@ -256,8 +256,8 @@ impl Chooser {
         }
         let waited = now.since(pending.since);
         // A layout from a saved result needs no more lines.
-        let suspected = self.sampled.since(first.line).unwrap_or(now);
-        let waited_for_others = now.since(suspected.min(pending.since));
+        let since = self.sampled.since(first.line).unwrap_or(now);
+        let waited_for_others = now.since(since.min(pending.since));
         let gathered = is_known || waited_for_others >= GATHERING && pending.looks >= LOOKS;
         let steady = now.since(pending.layout.1) >= enough && !may_change || waited >= LONGEST;
         let steady = !worth || is_known || steady;

@@ -263,7 +263,8 @@ fn functions_of_go<'data, R: ReadRef<'data>>(file: &object::File<'data, R>) -> V
         let section = file.section_by_name(name)?;
         Some((section.address(), section.data().ok()?))
     };
-    let parts = section(sunder_go::SECTION).zip(section(".text"));
+    let table = sunder_go::SECTIONS.into_iter().find_map(section);
+    let parts = table.zip(section(".text"));
     let table = parts.and_then(|((_, table), (text, code))| Table::read(table, text, code));
     let functions = table.iter().flat_map(Table::functions);
     functions
