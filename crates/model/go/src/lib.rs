@@ -1,4 +1,4 @@
-//! The functions of a Go program: where each begins and ends, and its name. From the table by which
+//! The functions of a Go program: where each begins and ends, its name, and its lines. From the table by which
 //! Go's runtime walks stacks, which `strip` and the linker's `-s -w` leave in the program, and which has
 //! no counterpart in symbols or unwinding tables then. Used by `observe` for the bounds of code and by
 //! `objects` for names. It gets bytes and reads no file; what it is given may be damaged, or made to
@@ -6,7 +6,9 @@
 //!
 //! The format is that of Go 1.18 and later, as `runtime/symtab.go` and `debug/gosym/pclntab.go` of Go
 //! 1.26 have it: a header, the names, and a sorted list of pairs, the offset of a function in the code
-//! and that of its record. Older tables are not read.
+//! and that of its record. Older tables are not read. Lines are in `lines`.
+
+mod lines;
 
 /// The section with the table has one of these names, the second in some programs that may lie anywhere.
 pub const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
@@ -19,6 +21,9 @@ const QUANTUM: usize = 6;
 const POINTER: usize = 7;
 const COUNT: usize = 8;
 const NAMES: usize = 32;
+const FILES_OF_UNITS: usize = 40;
+const FILES: usize = 48;
+const VALUES: usize = 56;
 const FUNCTIONS: usize = 64;
 
 /// The bytes of a pair of offsets.
@@ -57,6 +62,13 @@ pub struct Table<'a> {
     /// The pairs of offsets, and the last function's end; the records lie at offsets from its start.
     functions: &'a [u8],
     count: usize,
+    /// For each unit, the offsets of its files' names, of which `files` has the bytes.
+    files_of_units: &'a [u8],
+    files: &'a [u8],
+    /// Values that change along the code of a function.
+    values: &'a [u8],
+    /// The bytes of a function's record before its list of values.
+    record: usize,
 }
 
 impl<'a> Table<'a> {
@@ -65,24 +77,39 @@ impl<'a> Table<'a> {
     /// of C may have put other code before Go's, and the table does not tell where Go's begins: there is
     /// one place at which its functions do.
     pub fn read(table: &'a [u8], text: u64, code: &[u8]) -> Option<Self> {
+        let mut found = Self::at(table, text)?;
+        let mut places = (0..code.len().min(MOST_BEFORE)).step_by(ALIGNMENT);
+        let before = places.find(|&at| found.fits(&code[at..]))?;
+        found.text = text.checked_add(before as u64)?;
+        Some(found)
+    }
+
+    /// The same table, if it is known that its code begins at `text` ([`Self::text`]).
+    pub fn at(table: &'a [u8], text: u64) -> Option<Self> {
         let magic = number(table, 0)? as u32;
         let kind = (*table.get(QUANTUM)?, *table.get(POINTER)?);
         if !MAGIC.contains(&magic) || kind != (1, 8) {
             return None;
         }
         let part = |at: usize| table.get(usize::try_from(number(table, at)?).ok()?..);
-        let mut found = Self {
+        let found = Self {
             text,
             names: part(NAMES)?,
             functions: part(FUNCTIONS)?,
             count: usize::try_from(number(table, COUNT)?).ok()?,
+            files_of_units: part(FILES_OF_UNITS)?,
+            files: part(FILES)?,
+            values: part(VALUES)?,
+            // The line of the function's start came with Go 1.20.
+            record: if magic == MAGIC[0] { 40 } else { 44 },
         };
         let length = found.count.checked_mul(PAIR)?.checked_add(4)?;
-        let is_whole = length <= found.functions.len();
-        let mut places = (0..code.len().min(MOST_BEFORE)).step_by(ALIGNMENT);
-        let before = places.find(|&at| is_whole && found.fits(&code[at..]))?;
-        found.text = text.checked_add(before as u64)?;
-        Some(found)
+        (length <= found.functions.len()).then_some(found)
+    }
+
+    /// The link address at which Go's code begins.
+    pub const fn text(&self) -> u64 {
+        self.text
     }
 
     /// All functions whose bounds ascend.
@@ -107,11 +134,13 @@ impl<'a> Table<'a> {
     }
 
     fn name(&self, index: usize) -> Option<&'a str> {
+        text_at(self.names, self.of_record(index, NAME)?)
+    }
+
+    /// A number in the record of the function at `index`.
+    fn of_record(&self, index: usize, at: usize) -> Option<u32> {
         let record = word(self.functions, index * PAIR + 4)? as usize;
-        let at = word(self.functions, record.checked_add(NAME)?)? as usize;
-        let rest = self.names.get(at..)?;
-        let end = rest.iter().position(|&byte| byte == 0)?;
-        std::str::from_utf8(&rest[..end]).ok()
+        word(self.functions, record.checked_add(at)?)
     }
 
     /// Whether functions of the code begin where this table says.
@@ -137,6 +166,13 @@ impl<'a> Table<'a> {
         }
         looked_at > 0 && padded * 100 >= looked_at * PADDED_OF_HUNDRED
     }
+}
+
+/// The text at an offset, which ends before a zero.
+fn text_at(bytes: &[u8], at: u32) -> Option<&str> {
+    let rest = bytes.get(at as usize..)?;
+    let end = rest.iter().position(|&byte| byte == 0)?;
+    std::str::from_utf8(&rest[..end]).ok()
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -235,6 +271,8 @@ mod tests {
             table.truncate(cut);
             if let Some(read) = Table::read(&table, TEXT, &code) {
                 prop_assert!(read.functions().all(|f| f.start < f.end));
+                let lines = read.functions().filter_map(|f| read.line(f.start));
+                prop_assert!(lines.count() <= 3);
             }
         }
     }

@@ -73,6 +73,8 @@ pub(crate) struct Symbols {
     pub(crate) full: bool,
     /// Whether a packed table has the functions instead.
     pub(crate) packed: bool,
+    /// The table of Go's runtime, and where its code begins, if the functions are from there.
+    go: Option<(Vec<u8>, u64)>,
     /// The memory of the tables.
     share: Share,
 }
@@ -469,9 +471,16 @@ impl Symbols {
             Some((section.address(), section.data().ok()?))
         };
         let table = sunder_go::SECTIONS.into_iter().find_map(section);
-        let parts = table.zip(section(".text"));
-        let table = parts.and_then(|((_, table), (text, code))| Table::read(table, text, code));
-        for function in table.iter().flat_map(Table::functions) {
+        let Some(((_, bytes), (text, code))) = table.zip(section(".text")) else {
+            return;
+        };
+        let Some(table) = Table::read(bytes, text, code) else {
+            return;
+        };
+        if self.share.grow(bytes.len() as u64) {
+            self.go = Some((bytes.to_vec(), table.text()));
+        }
+        for function in table.functions() {
             let room = size_of::<Symbol>() + function.name.len();
             if !function.name.is_empty() && self.share.grow(room as u64) {
                 self.code.push(Symbol {
@@ -506,6 +515,12 @@ impl Symbols {
                 global: symbol.is_global(),
             });
         }
+    }
+
+    /// The file and line of the instruction at `address`, if the table of Go's runtime tells them.
+    pub(crate) fn line(&self, address: LinkAddress) -> Option<(&str, u32)> {
+        let (table, text) = self.go.as_ref()?;
+        Table::at(table, *text)?.line(address.0)
     }
 
     /// The function that holds `address`. A function of hand-written assembly has no size and

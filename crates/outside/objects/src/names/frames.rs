@@ -70,6 +70,19 @@ impl Names {
                 wrapper: false,
             })
             .collect();
+        if frames.is_empty()
+            && let Some(symbol) = symbol
+            && let Some((source, line)) = image.symbols.line(link)
+        {
+            frames.push(CodeFrame {
+                function: fold::function(&symbol.name),
+                file: Some(source.to_owned()),
+                line: Some(line),
+                module: Some(file.clone()),
+                offset,
+                ..CodeFrame::default()
+            });
+        }
         if frames.is_empty() {
             frames.push(CodeFrame {
                 function: by_symbol(),
