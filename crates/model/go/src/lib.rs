@@ -1,8 +1,8 @@
-//! The functions of a Go program: where each begins and ends, its name, and its lines. From the table by which
-//! Go's runtime walks stacks, which `strip` and the linker's `-s -w` leave in the program, and which has
-//! no counterpart in symbols or unwinding tables then. Used by `observe` for the bounds of code and by
-//! `objects` for names. It gets bytes and reads no file; what it is given may be damaged, or made to
-//! deceive.
+//! The functions of a Go program: where each begins and ends, its name, and its lines. They come from the
+//! table by which Go's runtime walks stacks. `strip` and the linker's `-s -w` take symbols away and leave
+//! this table, and unwinding tables there are none. Used by `observe` for the bounds of code and by
+//! `objects` for names. It gets bytes and reads no file. What it is given may be damaged, or made to keep
+//! the reader busy.
 //!
 //! The format is that of Go 1.18 and later, as `runtime/symtab.go` and `debug/gosym/pclntab.go` of Go
 //! 1.26 have it: a header, the names, and a sorted list of pairs, the offset of a function in the code
@@ -30,6 +30,8 @@ const FUNCTIONS: usize = 64;
 const PAIR: usize = 8;
 /// Where a function's record has the offset of its name.
 const NAME: usize = 4;
+/// Longer names are taken for damaged, in bytes. Those of generic functions have a few hundred.
+const LONGEST_NAME: usize = 64 << 10;
 
 /// The byte that the linker puts between functions: an `int3`.
 const PADDING: u8 = 0xcc;
@@ -49,7 +51,7 @@ pub struct Function<'a> {
     pub start: u64,
     /// The link address behind its last byte, padding included.
     pub end: u64,
-    /// Its name with that of its package, as in `main.(*Server).serve`; empty if it is damaged.
+    /// Its name with that of its package, as in `main.(*Server).serve`.
     pub name: &'a str,
 }
 
@@ -69,6 +71,8 @@ pub struct Table<'a> {
     values: &'a [u8],
     /// The bytes of a function's record before its list of values.
     record: usize,
+    /// The bytes of the whole table.
+    bytes: usize,
 }
 
 impl<'a> Table<'a> {
@@ -102,6 +106,7 @@ impl<'a> Table<'a> {
             values: part(VALUES)?,
             // The line of the function's start came with Go 1.20.
             record: if magic == MAGIC[0] { 40 } else { 44 },
+            bytes: table.len(),
         };
         let length = found.count.checked_mul(PAIR)?.checked_add(4)?;
         (length <= found.functions.len()).then_some(found)
@@ -112,20 +117,53 @@ impl<'a> Table<'a> {
         self.text
     }
 
-    /// All functions whose bounds ascend.
-    pub fn functions(&self) -> impl Iterator<Item = Function<'a>> {
-        let table = *self;
-        (0..self.count).filter_map(move |index| table.function(index))
+    /// The link addresses of the first byte of each function and of the one behind its last, padding
+    /// included; only of functions whose bounds ascend.
+    pub fn bounds(&self) -> impl Iterator<Item = (u64, u64)> {
+        (0..self.count).filter_map(|index| self.bounds_of(index))
     }
 
-    fn function(&self, index: usize) -> Option<Function<'a>> {
+    /// The functions of [`Self::bounds`] with their names. They end at the first name that is damaged, and
+    /// where all names together are longer than the table: those of a real one do not overlap.
+    pub fn functions(&self) -> impl Iterator<Item = Function<'a>> {
+        let mut left = self.bytes;
+        let all = (0..self.count).map_while(move |index| {
+            let name = self.name(index)?;
+            left = left.checked_sub(name.len())?;
+            Some((index, name))
+        });
+        all.filter_map(|(index, name)| {
+            let (start, end) = self.bounds_of(index)?;
+            Some(Function { start, end, name })
+        })
+    }
+
+    /// Whether the table has a function that holds the instruction at a link address.
+    pub fn holds(&self, address: u64) -> bool {
+        self.place(address).is_some()
+    }
+
+    fn bounds_of(&self, index: usize) -> Option<(u64, u64)> {
         let (start, end) = (self.offset(index)?, self.offset(index + 1)?);
         let address = |offset: u32| self.text.checked_add(offset.into());
-        (start < end).then_some(Function {
-            start: address(start)?,
-            end: address(end)?,
-            name: self.name(index).unwrap_or_default(),
-        })
+        (start < end).then_some((address(start)?, address(end)?))
+    }
+
+    /// The index of the function that holds a link address, and the offset of the address in it.
+    fn place(&self, address: u64) -> Option<(usize, u32)> {
+        let offset = u32::try_from(address.checked_sub(self.text)?).ok()?;
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.offset(middle)? <= offset {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        let index = low.checked_sub(1)?;
+        let within = offset.checked_sub(self.offset(index)?)?;
+        (offset < self.offset(index + 1)?).then_some((index, within))
     }
 
     /// The offset in the code of the function at `index`, or the last one's end.
@@ -168,11 +206,14 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The text at an offset, which ends before a zero.
+/// The text at an offset, which ends before a zero; `None` if it is empty, too long or no text.
 fn text_at(bytes: &[u8], at: u32) -> Option<&str> {
     let rest = bytes.get(at as usize..)?;
+    let rest = &rest[..rest.len().min(LONGEST_NAME)];
     let end = rest.iter().position(|&byte| byte == 0)?;
-    std::str::from_utf8(&rest[..end]).ok()
+    std::str::from_utf8(&rest[..end])
+        .ok()
+        .filter(|text| !text.is_empty())
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -215,9 +256,11 @@ mod tests {
             table.extend(((records + n * 8) as u32).to_le_bytes());
         }
         table.extend(offsets[count].to_le_bytes());
+        let mut name = 0;
         for (n, offset) in offsets[..count].iter().enumerate() {
             table.extend(offset.to_le_bytes());
-            table.extend((n as u32 * 8).to_le_bytes());
+            table.extend((name as u32).to_le_bytes());
+            name += format!("main.f{n}\0").len();
         }
         let mut code = vec![0x90; offsets[count] as usize];
         for &offset in &offsets[1..count] {
@@ -262,6 +305,27 @@ mod tests {
         assert!(Table::read(&table, TEXT, &vec![PADDING; 4096]).is_none());
     }
 
+    /// A program may be made to keep whoever reads it busy: a thousand functions with one long name.
+    #[test]
+    fn names_that_overlap_end_the_functions() {
+        let offsets: Vec<u32> = (0..=1000).map(|n| n * 32).collect();
+        let (mut table, code) = made(&offsets);
+        let whole = Table::read(&table, TEXT, &code).expect("it is whole");
+        assert_eq!(whole.functions().count(), 1000);
+        let bytes = table.len();
+        let long = bytes as u32 - 72;
+        table.extend(vec![b'x'; bytes / 4]);
+        table.push(0);
+        let records = table.len() - bytes / 4 - 1 - 8 * 1000;
+        for n in 0..1000 {
+            let at = records + n * 8 + NAME;
+            table[at..at + 4].copy_from_slice(&long.to_le_bytes());
+        }
+        let read = Table::read(&table, TEXT, &code).expect("its bounds are right");
+        assert_eq!(read.bounds().count(), 1000);
+        assert!((1..10).contains(&read.functions().count()));
+    }
+
     proptest! {
         #[test]
         fn damage_ends_nothing(at in 0usize..200, byte: u8, cut in 0usize..300) {
@@ -270,7 +334,7 @@ mod tests {
             table[at] = byte;
             table.truncate(cut);
             if let Some(read) = Table::read(&table, TEXT, &code) {
-                prop_assert!(read.functions().all(|f| f.start < f.end));
+                prop_assert!(read.bounds().all(|(start, end)| start < end));
                 let lines = read.functions().filter_map(|f| read.line(f.start));
                 prop_assert!(lines.count() <= 3);
             }

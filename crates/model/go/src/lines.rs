@@ -13,13 +13,14 @@ const UNIT: usize = 32;
 /// The list of the inlined calls that instructions belong to (`PCDATA_InlTreeIndex`).
 const INLINED: usize = 2;
 
+/// More steps are not followed; the longest functions have some ten thousand.
+const MOST_STEPS: u32 = 1 << 20;
+
 impl<'a> Table<'a> {
     /// The file and the line of the instruction at a link address. `None` also if it comes from a function
     /// that was inlined: whose it is can't be told from the table alone.
     pub fn line(&self, address: u64) -> Option<(&'a str, u32)> {
-        let offset = u32::try_from(address.checked_sub(self.text)?).ok()?;
-        let index = self.index(offset)?;
-        let at = offset - self.offset(index)?;
+        let (index, at) = self.place(address)?;
         if self.is_inlined(index, at)? {
             return None;
         }
@@ -30,21 +31,6 @@ impl<'a> Table<'a> {
         let name = word(self.files_of_units, place.checked_mul(4)?)?;
         let line = u32::try_from(line).ok().filter(|&line| line > 0)?;
         Some((text_at(self.files, name)?, line))
-    }
-
-    /// The index of the function that holds an offset of the code.
-    fn index(&self, offset: u32) -> Option<usize> {
-        let (mut low, mut high) = (0, self.count);
-        while low < high {
-            let middle = low.midpoint(high);
-            if self.offset(middle)? <= offset {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        let index = low.checked_sub(1)?;
-        (offset < self.offset(index + 1)?).then_some(index)
     }
 
     fn is_inlined(&self, index: usize, at: u32) -> Option<bool> {
@@ -61,13 +47,11 @@ impl<'a> Table<'a> {
     fn value(&self, list: u32, at: u32) -> Option<i32> {
         let mut rest = self.values.get(list as usize..)?;
         let (mut value, mut place) = (-1i32, 0u32);
-        let mut is_first = true;
-        loop {
+        for step in 0..MOST_STEPS {
             let change = variable(&mut rest)?;
-            if change == 0 && !is_first {
+            if change == 0 && step > 0 {
                 return None;
             }
-            is_first = false;
             let sign = if change & 1 == 0 { 0 } else { !0 };
             value = value.wrapping_add((change >> 1 ^ sign) as i32);
             place = place.checked_add(variable(&mut rest)?)?;
@@ -75,6 +59,7 @@ impl<'a> Table<'a> {
                 return Some(value);
             }
         }
+        None
     }
 }
 
@@ -120,6 +105,7 @@ mod tests {
             files: b"zz\0main.go\0",
             values: &values,
             record: 44,
+            bytes: 0,
         };
         let found = [0, 15, 16, 23, 24, 32].map(|at| table.line(0x1000 + at));
         let line = |line| Some(("main.go", line));

@@ -482,7 +482,7 @@ impl Symbols {
         }
         for function in table.functions() {
             let room = size_of::<Symbol>() + function.name.len();
-            if !function.name.is_empty() && self.share.grow(room as u64) {
+            if self.share.grow(room as u64) {
                 self.code.push(Symbol {
                     address: function.start,
                     size: function.end - function.start,
@@ -519,8 +519,19 @@ impl Symbols {
 
     /// The file and line of the instruction at `address`, if the table of Go's runtime tells them.
     pub(crate) fn line(&self, address: LinkAddress) -> Option<(&str, u32)> {
+        self.table_of_go()?.line(address.0)
+    }
+
+    /// Whether the instruction at `address` is in the table of Go's runtime, which is read only where there
+    /// are no symbols.
+    pub(crate) fn is_in_go(&self, address: LinkAddress) -> bool {
+        self.table_of_go()
+            .is_some_and(|table| table.holds(address.0))
+    }
+
+    fn table_of_go(&self) -> Option<Table<'_>> {
         let (table, text) = self.go.as_ref()?;
-        Table::at(table, *text)?.line(address.0)
+        Table::at(table, *text)
     }
 
     /// The function that holds `address`. A function of hand-written assembly has no size and

@@ -83,9 +83,7 @@ impl Names {
     pub fn language_at(&mut self, code: CodeAddress) -> Option<Language> {
         let placed = self.place(Address(self.original(code).0))?;
         let image = &self.modules[placed.module].image;
-        // Without debug information, functions of Go are known by the table of its runtime.
-        let is_go = image.is_go && image.symbols.packed;
-        if is_go && image.symbols.function(placed.link).is_some() {
+        if image.symbols.is_in_go(placed.link) {
             return Some(Language::Go);
         }
         let question = || format!("language {:x}", placed.link.0);

@@ -266,10 +266,7 @@ fn functions_of_go<'data, R: ReadRef<'data>>(file: &object::File<'data, R>) -> V
     let table = sunder_go::SECTIONS.into_iter().find_map(section);
     let parts = table.zip(section(".text"));
     let table = parts.and_then(|((_, table), (text, code))| Table::read(table, text, code));
-    let functions = table.iter().flat_map(Table::functions);
-    functions
-        .map(|function| (function.start, function.end))
-        .collect()
+    table.iter().flat_map(Table::bounds).collect()
 }
 
 /// The functions that `.eh_frame` describes: all that C, C++ and Rust compilers
