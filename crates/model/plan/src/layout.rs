@@ -240,35 +240,31 @@ impl<'a> Layout<'a> {
     /// two threads own one. Threads that carry those of a runtime (goroutines, tasks) pass elements on
     /// with them, so that each may have used all elements: then a number of its own stands for each one's.
     pub(crate) fn element_owners(&self) -> Option<BTreeMap<u64, u32>> {
-        let mut owners: BTreeMap<u64, u32> = BTreeMap::new();
-        let may_pass_on = self.finding.false_share >= PASSED_ON;
-        let mut passes_on = false;
         let array = self
             .parts
             .iter()
             .find(|p| p.path.element.is_some())?
             .path
             .array;
+        // A scalar beside the array is no advice for an array.
+        let is_of_array = |p: &Part| p.path.element.is_some() && p.path.array == array;
+        if !self.parts.iter().all(is_of_array) {
+            return None;
+        }
+        let passed_on = self.finding.false_share >= PASSED_ON;
+        if passed_on && self.parts.iter().any(Part::truly_shared) {
+            let written = self.parts.iter().filter(|p| p.written());
+            let elements: BTreeSet<u64> = written.filter_map(|p| p.path.element).collect();
+            return (elements.len() >= 2).then(|| elements.into_iter().zip(1..).collect());
+        }
+        let mut owners: BTreeMap<u64, u32> = BTreeMap::new();
         for part in &self.parts {
-            if part.path.element.is_none() || part.path.array != array {
-                // A scalar beside the array is no advice for an array.
-                return None;
-            }
-            let own = part.owner();
-            let owner = own.or_else(|| part.busiest().filter(|_| may_pass_on && part.written()));
-            let (Some(element), Some(owner)) = (part.path.element, owner) else {
+            let (Some(element), Some(owner)) = (part.path.element, part.owner()) else {
                 continue;
             };
-            passes_on |= own.is_none();
-            if *owners.entry(element).or_insert(owner) != owner && !passes_on {
+            if *owners.entry(element).or_insert(owner) != owner {
                 return None;
             }
-        }
-        if passes_on {
-            owners = (1..)
-                .zip(owners)
-                .map(|(n, (element, _))| (element, n))
-                .collect();
         }
         let distinct: BTreeSet<_> = owners.values().collect();
         (owners.len() >= 2 && distinct.len() >= 2).then_some(owners)
@@ -280,15 +276,13 @@ impl Part<'_> {
     /// threads write it one after another (threads that a program creates anew for each step),
     /// the busiest.
     pub(crate) fn owner(&self) -> Option<u32> {
-        let in_turn = || self.busiest().filter(|_| self.in_turn && self.written());
-        self.sole_owner().or_else(in_turn)
-    }
-
-    /// The thread that makes the most accesses.
-    fn busiest(&self) -> Option<u32> {
-        let threads = self.word.threads.iter().filter(|t| t.accesses() > 0);
-        let busiest = threads.max_by_key(|t| (t.accesses(), std::cmp::Reverse(t.id)))?;
-        Some(busiest.id)
+        self.sole_owner().or_else(|| {
+            let threads = self.word.threads.iter().filter(|t| t.accesses() > 0);
+            let busiest = threads.max_by_key(|t| (t.accesses(), std::cmp::Reverse(t.id)));
+            busiest
+                .filter(|_| self.in_turn && self.written())
+                .map(|t| t.id)
+        })
     }
 
     /// The thread that makes nearly all accesses, if one does.
