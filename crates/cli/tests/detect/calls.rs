@@ -1,21 +1,15 @@
 //! Objects on the heap: told apart by the calls that allocate them, also where these are on one line,
 //! and named by types alone where nobody recorded the heap.
 
-use crate::support::targets::{open, side_by_side};
-use crate::support::{c_program, plain_sunder};
+use crate::support::c_program;
+use crate::support::targets::{found, side_by_side};
 use std::path::Path;
 use sunder_findings::Finding;
 
 /// The first finding of the program that is not latent.
 fn first_finding(program: &Path) -> Result<Finding, String> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("result.json");
-    let mut command = plain_sunder();
-    command.args(["detect", "--quiet", "-o"]).arg(&file);
-    let seen = command.arg("--").arg(program).output();
-    assert!(seen.expect("sunder starts").status.success());
-    let mut findings = open(&file)?.findings.into_iter();
-    Ok(findings.find(|f| !f.latent).ok_or("nothing was found")?)
+    let first = found(program)?.into_iter().next();
+    Ok(first.ok_or("nothing was found")?)
 }
 
 #[test]

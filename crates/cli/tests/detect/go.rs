@@ -1,12 +1,11 @@
 //! Programs of Go: threads that carry goroutines, stacks on the heap, and no symbols once stripped.
 
 use crate::support::installed::go;
-use crate::support::plain_sunder;
-use crate::support::targets::{open, side_by_side};
+use crate::support::targets::{found, side_by_side};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use sunder_findings::{Finding, ObjectKind, Site};
+use sunder_findings::{ObjectKind, Site};
 
 /// The program with or without symbols and debug information; `None`, with a notice, if no compiler is
 /// installed.
@@ -34,19 +33,6 @@ fn built(stripped: bool) -> Option<PathBuf> {
         Some(program)
     };
     ALL[usize::from(stripped)].get_or_init(built).clone()
-}
-
-/// What is found in the program, latent findings left out.
-fn found(program: &Path) -> Result<Vec<Finding>, String> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("result.json");
-    let mut command = plain_sunder();
-    command.args(["detect", "--quiet", "-o"]).arg(&file);
-    let seen = command.arg("--").arg(program).output();
-    assert!(seen.expect("sunder starts").status.success());
-    let mut findings = open(&file)?.findings;
-    findings.retain(|f| !f.latent);
-    Ok(findings)
 }
 
 /// Threads run on stacks among the objects of the heap.

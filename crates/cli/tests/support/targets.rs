@@ -188,6 +188,19 @@ pub fn open(file: &Path) -> Result<Findings, String> {
     Ok(result)
 }
 
+/// What `sunder detect` finds in a program, without what is latent.
+pub fn found(program: &Path) -> Result<Vec<Finding>, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("result.json");
+    let mut command = super::plain_sunder();
+    command.args(["detect", "--quiet", "-o"]).arg(&file);
+    let seen = command.arg("--").arg(program).output();
+    assert!(seen.expect("sunder starts").status.success());
+    let mut findings = open(&file)?.findings;
+    findings.retain(|f| !f.latent);
+    Ok(findings)
+}
+
 /// The falsely shared object that `is` picks, among those above the threshold.
 pub fn falsely_shared(
     findings: &Findings,

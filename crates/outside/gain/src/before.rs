@@ -149,9 +149,9 @@ impl Before {
     pub fn measure(&mut self, process: ProcessId, bytes: Vec<Bytes>, dry_run: bool) {
         match self {
             _ if dry_run => return,
-            Self::Refused => return,
             Self::Measuring(measuring) if !measuring.is_old() => return measuring.take_in(bytes),
             Self::Nothing | Self::Measuring(_) => {}
+            Self::Refused => return,
         }
         let begun = Measuring::begin(process, bytes).map(Box::new);
         *self = begun.map_or(Self::Refused, Self::Measuring);

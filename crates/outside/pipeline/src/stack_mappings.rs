@@ -43,6 +43,19 @@ mod tests {
     use super::*;
     use sunder_access::Span;
 
+    fn writable(span: Span, path: &str) -> Mapping {
+        Mapping {
+            span,
+            file_offset: 0,
+            path: path.to_owned(),
+            inode: 0,
+            read: true,
+            write: true,
+            execute: false,
+            shared: false,
+        }
+    }
+
     #[test]
     fn heaps_on_which_threads_run_are_no_stacks() {
         let named = [
@@ -58,16 +71,7 @@ mod tests {
                 start: Address(1 << 40),
                 len,
             };
-            let mapping = Mapping {
-                span,
-                file_offset: 0,
-                path: path.to_owned(),
-                inode: 0,
-                read: true,
-                write: true,
-                execute: false,
-                shared: false,
-            };
+            let mapping = writable(span, path);
             let mappings: Mappings = [mapping].into_iter().collect();
             let thread = ThreadId(7);
             let found = stacks_of([(thread, span.start.0 + 64)].into_iter(), &mappings);
@@ -79,16 +83,7 @@ mod tests {
 
     #[test]
     fn where_several_threads_stand_is_no_ones_stack() {
-        let mapping = |start: u64| Mapping {
-            span: Span::new(Address(start), 4 << 20),
-            file_offset: 0,
-            path: String::new(),
-            inode: 0,
-            read: true,
-            write: true,
-            execute: false,
-            shared: false,
-        };
+        let mapping = |start: u64| writable(Span::new(Address(start), 4 << 20), "");
         let (heap, own) = (0x1000_0000, 0x2000_0000);
         let mappings: Mappings = [mapping(heap), mapping(own)].into_iter().collect();
         let pointers = [(1, heap + 64), (2, heap + (1 << 20)), (3, own + 64)];
