@@ -3,7 +3,7 @@
 
 use crate::latent::{on_smaller_lines, show_sharing};
 use crate::locks::join_words_of_one_lock;
-use crate::naming::{NamedLine, ObjectKey, name_line};
+use crate::naming::{NamedLine, ObjectKey, Places, name_line};
 use crate::process::Process;
 use crate::shown::{language_of_code, show_object};
 use crate::wanted::Wanted;
@@ -38,10 +38,11 @@ pub fn assemble(process: &mut Process, wanted: &Wanted, start: Time, end: Time) 
     let size = process.judge.config().granule().bytes();
     let mut verdicts = process.judge.verdicts();
     verdicts.retain(|verdict| wanted.holds(Span::new(verdict.line, size)));
+    let mut places = Places::default();
     let mut groups: BTreeMap<Vec<ObjectKey>, Vec<(Verdict, NamedLine)>> = BTreeMap::new();
     for mut verdict in verdicts {
         join_words_of_one_lock(&mut verdict, &mut process.names);
-        let line = name_line(process, &verdict);
+        let line = name_line(process, &mut places, &verdict);
         if line.parts.is_empty() {
             continue;
         }

@@ -52,8 +52,7 @@ pub use import::import;
 pub use latent::show_sharing;
 pub use moved::Moved;
 pub use naming::{
-    LineObjects, NamedLine, ObjectKey, Part, TypedPointer, at_frame, name_line, objects_on_line,
-    read_ahead, user_frame,
+    LineObjects, ObjectKey, Part, TypedPointer, at_frame, objects_on_line, read_ahead, user_frame,
 };
 pub use observer::{Observer, take, take_rest};
 pub use process::{Figures, Process};

@@ -4,9 +4,11 @@
 
 mod ahead;
 mod objects;
+mod places;
 
 pub use ahead::read_ahead;
 pub use objects::{LineObjects, ObjectKey, Part, TypedPointer, made_shared, objects_on_line};
+pub use places::Places;
 
 use crate::process::Process;
 use objects::is_block;
@@ -33,8 +35,9 @@ pub struct NamedLine {
     pub seen_through: Vec<Option<TypedPointer>>,
 }
 
-/// Names the objects, words and instructions on the line of `verdict`.
-pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
+/// Names the objects, words and instructions on the line of `verdict`. `places` is kept from line to
+/// line.
+pub fn name_line(process: &mut Process, places: &mut Places, verdict: &Verdict) -> NamedLine {
     let objects = objects_on_line(process, verdict);
     let seen = objects.seen_through(process, verdict);
     let LineObjects {
@@ -73,10 +76,10 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
     let mut sites: Vec<_> = verdict
         .sites
         .iter()
-        .map(|site| name_site(process, site, &words))
+        .map(|site| name_site(&places.of(process, site.instruction).site, site, &words))
         .collect();
     let named = of_word.iter().map(|&i| (&parts[i].name, seen[i].as_ref()));
-    sites.extend(lock_sites(process, verdict, &words, named));
+    sites.extend(lock_sites(process, places, verdict, &words, named));
     let seen_through = order.iter().map(|&i| seen[i].clone()).collect();
     NamedLine {
         parts: order.into_iter().map(|i| parts[i].clone()).collect(),
@@ -114,9 +117,8 @@ fn field(
     })
 }
 
-fn name_site(process: &mut Process, site: &SiteUse, words: &[findings::Word]) -> findings::Site {
-    let frames = process.names.frames(site.instruction);
-    let frame = user_frame(&frames);
+/// The site with counts and fields, which is at `place`.
+fn name_site(place: &findings::Site, site: &SiteUse, words: &[findings::Word]) -> findings::Site {
     let mut fields: Vec<String> = words
         .iter()
         .filter(|w| (w.offset..w.offset + w.size).any(|byte| site.bytes.contains(u64::from(byte))))
@@ -124,9 +126,7 @@ fn name_site(process: &mut Process, site: &SiteUse, words: &[findings::Word]) ->
         .filter(|f| !f.is_empty())
         .collect();
     fields.dedup();
-    let in_loop = process.names.in_loop(site.instruction, &frame.function);
     findings::Site {
-        in_loop,
         kind: match site.kind {
             Kind::Read => findings::AccessKind::Read,
             Kind::Write => findings::AccessKind::Write,
@@ -135,9 +135,8 @@ fn name_site(process: &mut Process, site: &SiteUse, words: &[findings::Word]) ->
         },
         threads: site.threads.iter().map(|t| t.0).collect(),
         accesses: site.count,
-        address: site.instruction,
         fields,
-        ..at_frame(&process.names, frame)
+        ..place.clone()
     }
 }
 
@@ -146,6 +145,7 @@ fn name_site(process: &mut Process, site: &SiteUse, words: &[findings::Word]) ->
 /// each word, its object and the type through which it was accessed.
 fn lock_sites<'a>(
     process: &mut Process,
+    places: &mut Places,
     verdict: &Verdict,
     words: &[findings::Word],
     objects: impl Iterator<Item = (&'a ObjectName, Option<&'a TypedPointer>)>,
@@ -154,10 +154,7 @@ fn lock_sites<'a>(
     let in_library: Vec<&SiteUse> = verdict
         .sites
         .iter()
-        .filter(|site| {
-            let frames = process.names.frames(site.instruction);
-            is_library_frame(user_frame(&frames))
-        })
+        .filter(|site| places.of(process, site.instruction).is_in_library)
         .collect();
     for (word, (object, seen)) in words.iter().zip(objects) {
         let bytes = word.offset..word.offset + word.size;
@@ -175,20 +172,20 @@ fn lock_sites<'a>(
             if sites.len() >= MOST_LOCK_SITES {
                 return sites;
             }
-            let frames = process.names.frames(call.code);
-            let frame = user_frame(&frames);
+            let place = places.of(process, call.code);
             let known = |s: &findings::Site| {
-                s.function == frame.function && s.file == frame.file && s.line == frame.line
+                let at = &place.site;
+                s.function == at.function && s.file == at.file && s.line == at.line
             };
-            if is_library_frame(frame) || sites.iter().any(known) {
+            if place.is_in_library || sites.iter().any(known) {
                 continue;
             }
             sites.push(findings::Site {
                 kind: findings::AccessKind::Atomic,
                 calls: Some(call.callee),
-                address: call.code,
                 fields: word.field.clone().into_iter().collect(),
-                ..at_frame(&process.names, frame)
+                in_loop: None,
+                ..place.site.clone()
             });
         }
     }
