@@ -4,6 +4,7 @@
 //! every number that the target may have written.
 
 use crate::commits::Commits;
+use crate::placing::Placing;
 use crate::tracking::{SHARED, Tracking};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 
@@ -14,7 +15,7 @@ pub const ISOLATE_VARIABLE: &str = "SUNDER_ISOLATE";
 /// The first eight bytes of the control file.
 pub const ISOLATE_MAGIC: u64 = u64::from_le_bytes(*b"sundisol");
 /// The version of the layout that follows.
-pub const ISOLATE_VERSION: u32 = 11;
+pub const ISOLATE_VERSION: u32 = 12;
 
 /// The most call sites whose allocations are isolated.
 pub const SITES: usize = 16;
@@ -384,6 +385,8 @@ pub struct Control {
     pub block_changes: AtomicU32,
     /// Private mappings of files that workers have met.
     pub inputs: [Input; INPUTS],
+    /// Which allocations get lines of their own.
+    pub placing: Placing,
     /// The threads that may be isolated.
     pub slots: [Slot; SLOTS],
     /// What page faults and ticks record.

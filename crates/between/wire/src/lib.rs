@@ -31,6 +31,7 @@ pub mod isolation;
 pub mod large;
 pub mod layout;
 pub mod parked;
+pub mod placing;
 pub mod registry;
 pub mod remap;
 pub mod ring;

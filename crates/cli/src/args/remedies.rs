@@ -147,9 +147,10 @@ pub struct Repair {
 
 Bytes of different threads that share lines are moved to lines of their own, as by
 `sunder repair`. What can't be moved, or gains nothing by it, is isolated while threads
-compute, as by `sunder protect`, if that is safe. With a plan from an earlier run nothing
-is tried that did not help then. The program's exit status, signals and standard streams
-are its own; what was done is told on standard error.")]
+compute, as by `sunder protect`, if that is safe. Blocks that are allocated later by the
+same calls get lines of their own. With a plan from an earlier run they do from the
+start, and nothing is tried that did not help then. The program's exit status, signals
+and standard streams are its own; what was done is told on standard error.")]
 pub struct Cure {
     /// Take the objects of this plan apart as soon as threads contend for them, by the remedies
     /// that it names

@@ -119,6 +119,72 @@ fn what_cannot_stay_moved_is_isolated_and_the_plan_remembers() {
     });
 }
 
+/// Small objects of two threads come and go, and some of both lie on one line. Once that was seen, new
+/// ones get lines of their own; with the plan the first ones do.
+#[test]
+fn what_comes_and_goes_is_placed_and_the_plan_remembers() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/comes_and_goes.cpp");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("comes_and_goes");
+    let mut compiler = Command::new("g++");
+    compiler.args(["-O2", "-g", "-pthread"]).arg(source);
+    support::built::once(&program, &mut compiler).expect("it compiles");
+    let folder = tempfile::tempdir().expect("a folder");
+    let plan = folder.path().join("plan.json");
+    let run = |options: &[&str], save: &Path, rounds: &str| {
+        let mut command = plain_sunder();
+        command.arg("cure").args(options).arg("--save").arg(save);
+        let output = limited::output(command.arg("--").arg(&program).arg(rounds));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        (String::from_utf8_lossy(&output.stdout).into_owned(), said)
+    };
+    let mut is_planned = false;
+    targets::side_by_side("objects that come and go", || {
+        let (out, said) = run(&[], &plan, "30");
+        let findings = targets::open(&plan).expect("the result was written");
+        if out != "apart\n" {
+            return Err(format!("nothing was placed: {said}"));
+        }
+        assert!(
+            said.contains("gave each new `Tally` that is allocated at"),
+            "{said}"
+        );
+        let cure = findings.cure.expect("a result of `cure`");
+        assert!(!cure.placed.is_empty(), "{said}");
+        assert!(
+            cure.placed.iter().all(|one| one.from_seconds > 0.0),
+            "{said}"
+        );
+        is_planned = true;
+        Ok(())
+    });
+    if !is_planned {
+        return;
+    }
+    let options = ["--plan", plan.to_str().expect("our own path")];
+    let followed = folder.path().join("followed.json");
+    let (out, said) = run(&options, &followed, "1");
+    assert_eq!(out, "apart\n", "{said}");
+    assert!(
+        said.contains("cache lines of its own from the start, as the plan says"),
+        "{said}"
+    );
+    // What was followed is a plan again.
+    let options = ["--plan", followed.to_str().expect("our own path")];
+    let (out, said) = run(&options, &plan, "1");
+    assert_eq!(out, "apart\n", "{said}");
+    // The plan of another program has nothing that this one allocates.
+    let mut other = plain_sunder();
+    other
+        .args(["cure", "--plan"])
+        .arg(&followed)
+        .args(["--", "echo", "ran"]);
+    let other = limited::output(&other);
+    assert_eq!(String::from_utf8_lossy(&other.stdout), "ran\n");
+    let said = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(said.contains("no such block was allocated since"), "{said}");
+}
+
 #[test]
 fn every_workload_has_its_output() {
     let _alone = targets::alone();

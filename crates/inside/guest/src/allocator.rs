@@ -3,7 +3,8 @@
 //! uses it. [`watched_heap!`](crate::watched_heap) exports the whole family for a library that
 //! watches the program's allocator and does not replace it: each function calls the real one and
 //! reports the result to the library's [`Watch`]. `operator new` and `delete` get here through the
-//! C++ library. Contexts: pre-init, normal, post-fork.
+//! C++ library. Contexts: pre-init, normal, post-fork. Where the library says so, a block gets cache
+//! lines of its own; everything else is asked for as the program asks.
 //!
 //! A free is reported before it happens and an allocation after it, so that a reused address is
 //! never allocated before it was freed. While a real function is looked up, requests are served
@@ -14,6 +15,9 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use sunder_access::PAGE_SIZE as PAGE;
 
+/// Bytes of a cache line.
+const LINE: usize = sunder_access::LINE as usize;
+
 /// The real functions.
 pub mod real {
     use core::ffi::{c_int, c_void};
@@ -21,6 +25,7 @@ pub mod real {
     crate::functions! {
         all look_up_all;
         malloc: fn(usize) -> *mut c_void;
+        malloc_usable_size: fn(*mut c_void) -> usize;
         calloc: fn(usize, usize) -> *mut c_void;
         realloc: fn(*mut c_void, usize) -> *mut c_void;
         reallocarray: fn(*mut c_void, usize, usize) -> *mut c_void;
@@ -45,6 +50,13 @@ pub struct Caller {
 /// What a library does about the program's blocks. The functions of this module call it in the
 /// thread that allocates.
 pub trait Watch {
+    /// Whether the block that `caller` asks for is to begin and end at cache lines. Asked once for each
+    /// block.
+    #[inline]
+    fn places(_caller: Caller) -> bool {
+        false
+    }
+
     /// A request for `size` bytes, aligned to `alignment` (1 if none was requested), returned
     /// `block`; null if it failed. Returns the block.
     fn allocated(block: *mut c_void, size: usize, alignment: usize, caller: Caller) -> *mut c_void;
@@ -121,6 +133,50 @@ unsafe fn leave_arena<W: Watch>(block: *mut c_void, size: usize, caller: Caller)
     }
 }
 
+/// A block of `size` bytes that begins and ends at a line, and is aligned to `alignment` as well. The
+/// program's allocator is asked as the program might ask it.
+#[cold]
+fn place<W: Watch>(size: usize, alignment: usize, caller: Caller) -> *mut c_void {
+    let alignment = alignment.max(LINE);
+    let Some(whole) = size.max(1).checked_next_multiple_of(alignment) else {
+        return out_of_memory();
+    };
+    let Some(real) = real::aligned_alloc() else {
+        return serve_early(Some(whole), alignment);
+    };
+    // SAFETY: any request may be made.
+    W::allocated(unsafe { real(alignment, whole) }, size, alignment, caller)
+}
+
+/// As `realloc` of a block that is there to a size that is not 0: the block gets lines of its own.
+/// `None` if the allocator does not tell how large blocks are.
+///
+/// # Safety
+/// `block` is a block of the real allocator.
+#[cold]
+unsafe fn place_again(block: *mut c_void, size: usize) -> Option<*mut c_void> {
+    let (usable, new, free) = (
+        real::malloc_usable_size()?,
+        real::aligned_alloc()?,
+        real::free()?,
+    );
+    let Some(whole) = size.checked_next_multiple_of(LINE) else {
+        return Some(out_of_memory());
+    };
+    // SAFETY: by this function's contract; both blocks have the bytes that are copied, and the old one
+    // is freed as `realloc` frees it.
+    unsafe {
+        let to = new(LINE, whole);
+        if !to.is_null() {
+            let bytes = usable(block).min(size);
+            to.cast::<u8>()
+                .copy_from_nonoverlapping(block.cast(), bytes);
+            free(block);
+        }
+        Some(to)
+    }
+}
+
 /// The bodies of the exported functions, with their caller as an argument. Each has the safety
 /// contract of the C library's function of its name.
 #[doc(hidden)]
@@ -136,11 +192,15 @@ pub mod inner {
         sp: *const u64,
         bp: u64,
     ) -> *mut c_void {
+        let caller = Caller { sp, bp };
+        if W::places(caller) {
+            return place::<W>(size, 1, caller);
+        }
         let Some(real) = real::malloc() else {
             return serve_early(Some(size), 16);
         };
         // SAFETY: the caller's arguments under the C library's contract, as in all that follow.
-        W::allocated(unsafe { real(size) }, size, 1, Caller { sp, bp })
+        W::allocated(unsafe { real(size) }, size, 1, caller)
     }
 
     pub unsafe extern "C-unwind" fn valloc<W: Watch>(
@@ -173,13 +233,24 @@ pub mod inner {
         sp: *const u64,
         bp: u64,
     ) -> *mut c_void {
+        let caller = Caller { sp, bp };
+        if let Some(all) = count.checked_mul(size)
+            && W::places(caller)
+        {
+            let block = place::<W>(all, 1, caller);
+            if !block.is_null() {
+                // SAFETY: a new block of at least this size.
+                unsafe { block.cast::<u8>().write_bytes(0, all) };
+            }
+            return block;
+        }
         let Some(real) = real::calloc() else {
             // The arena's memory is zero and never reused.
             return serve_early(count.checked_mul(size), 16);
         };
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         let block = unsafe { real(count, size) };
-        W::allocated(block, count.wrapping_mul(size), 1, Caller { sp, bp })
+        W::allocated(block, count.wrapping_mul(size), 1, caller)
     }
 
     pub unsafe extern "C-unwind" fn aligned_alloc<W: Watch>(
@@ -188,12 +259,16 @@ pub mod inner {
         sp: *const u64,
         bp: u64,
     ) -> *mut c_void {
+        let caller = Caller { sp, bp };
+        if alignment.is_power_of_two() && W::places(caller) {
+            return place::<W>(size, alignment, caller);
+        }
         let Some(real) = real::aligned_alloc() else {
             return serve_early(Some(size), alignment);
         };
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         let block = unsafe { real(alignment, size) };
-        W::allocated(block, size, alignment, Caller { sp, bp })
+        W::allocated(block, size, alignment, caller)
     }
 
     pub unsafe extern "C-unwind" fn memalign<W: Watch>(
@@ -202,12 +277,16 @@ pub mod inner {
         sp: *const u64,
         bp: u64,
     ) -> *mut c_void {
+        let caller = Caller { sp, bp };
+        if alignment.is_power_of_two() && W::places(caller) {
+            return place::<W>(size, alignment, caller);
+        }
         let Some(real) = real::memalign() else {
             return serve_early(Some(size), alignment);
         };
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         let block = unsafe { real(alignment, size) };
-        W::allocated(block, size, alignment, Caller { sp, bp })
+        W::allocated(block, size, alignment, caller)
     }
 
     pub unsafe extern "C-unwind" fn posix_memalign<W: Watch>(
@@ -220,11 +299,20 @@ pub mod inner {
         let Some(real) = real::posix_memalign() else {
             return libc::ENOMEM;
         };
-        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-        let result = unsafe { real(block, alignment, size) };
+        let caller = Caller { sp, bp };
+        // What the program did not ask for must not turn an error into a success.
+        let valid = alignment.is_power_of_two() && alignment.is_multiple_of(size_of::<usize>());
+        let whole = size.max(1).checked_next_multiple_of(LINE);
+        let (wanted, room) = match whole.filter(|_| valid && W::places(caller)) {
+            Some(whole) => (alignment.max(LINE), whole),
+            None => (alignment, size),
+        };
+        // SAFETY: the caller's arguments, but for more room and a larger alignment, under the same
+        // contract.
+        let result = unsafe { real(block, wanted, room) };
         if result == 0 {
             // SAFETY: the function succeeded, so `block` is a valid place.
-            W::allocated(unsafe { *block }, size, alignment, Caller { sp, bp });
+            W::allocated(unsafe { *block }, size, alignment, caller);
         }
         result
     }
@@ -243,8 +331,18 @@ pub mod inner {
         let Some(real) = real::realloc() else {
             return serve_early(block.is_null().then_some(size), 16);
         };
-        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-        W::reallocated(block, size, caller, || unsafe { real(block, size) })
+        // A size of 0 may mean `free`.
+        let places = size > 0 && W::places(caller);
+        if places && block.is_null() {
+            return place::<W>(size, 1, caller);
+        }
+        W::reallocated(block, size, caller, || {
+            // SAFETY: the caller's arguments, passed on under the same contract.
+            unsafe {
+                let placed = places.then(|| place_again(block, size)).flatten();
+                placed.unwrap_or_else(|| real(block, size))
+            }
+        })
     }
 
     pub unsafe extern "C-unwind" fn reallocarray<W: Watch>(

@@ -27,6 +27,8 @@
 
 pub mod allocator;
 pub mod bytes;
+pub mod callers;
+pub mod code;
 pub mod defined;
 pub mod early;
 pub mod ends;

@@ -15,6 +15,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use sunder_access::{PAGE_SIZE as PAGE, ThreadId};
 use sunder_guest::allocator::{Caller, out_of_memory};
+use sunder_guest::callers;
 use sunder_placement::{CallSite, Placement, Policy, Request, class};
 
 /// The alignment of all blocks, in bytes.
@@ -194,7 +195,7 @@ fn bucket(size: usize, align: usize, caller: Caller) -> Option<Bucket> {
         padded: if config::pads() { &[LISTED] } else { &[] },
         line: config::line(),
     };
-    let address = site::address(caller);
+    let address = callers::address(caller);
     let listed = config::pads() && site::is_listed(caller);
     let bucket = placement.bucket(&Request {
         // Each thread has a heap of its own, so the key needs no thread.

@@ -3,8 +3,7 @@
 //!
 //! Must not allocate, or wait for a lock: the heap is not whole.
 
-use crate::code;
-use sunder_guest::system;
+use sunder_guest::{code, system};
 
 /// A line of bounded length. What does not fit is left out.
 struct Line {

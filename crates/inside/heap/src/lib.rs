@@ -32,7 +32,6 @@
 mod arena;
 mod block;
 mod budget;
-mod code;
 mod config;
 mod entry;
 mod fatal;

@@ -12,31 +12,13 @@
 //! frame pointer SAVED bytes below it (0: not saved, still in its register). So only these
 //! wrappers' frames are ever walked, each by one addition and one load.
 
-use crate::code;
 use crate::lock::{Lock, Rank};
 use crate::memory;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sunder_guest::allocator::Caller;
-use sunder_guest::system;
-
-/// The return address of a call of an allocation function.
-#[inline]
-pub fn address(caller: Caller) -> u64 {
-    // SAFETY: the return address of our own call, on the live stack.
-    unsafe { *caller.sp }
-}
-
-/// How to find the stack frame of a function's caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Rule {
-    from_frame_pointer: bool,
-    cfa: u64,
-    saved: u64,
-}
-
-/// All frames are smaller, in bytes; a rule with a larger one is not followed.
-const LARGEST_FRAME: u64 = 1 << 20;
+use sunder_guest::callers::{self, Key, Rule};
+use sunder_guest::{code, system};
 
 /// A call in the list. One without `parent` is a call of an allocation function; any other is a
 /// call of its parent.
@@ -218,56 +200,27 @@ fn calls() -> &'static [ListedCall] {
 /// Whether the call of an allocation function is on the list.
 #[inline]
 pub fn is_listed(caller: Caller) -> bool {
-    let mut found = find(0, address(caller));
-    let (mut sp, mut bp) = (caller.sp as u64 + 8, caller.bp);
-    while let Some(call) = usize::from(found)
-        .checked_sub(1)
-        .and_then(|i| calls().get(i))
-    {
-        if call.listed {
-            return true;
-        }
-        let Some(rule) = call.rule else {
-            return false;
-        };
-        let base = if rule.from_frame_pointer { bp } else { sp };
-        let cfa = base.wrapping_add(rule.cfa);
-        // Even with a wrong rule, nothing beyond the size of a frame is read.
-        let sound = cfa.wrapping_sub(sp) <= LARGEST_FRAME && cfa % 8 == 0;
-        if !sound || rule.saved > cfa.wrapping_sub(sp) {
-            return false;
-        }
-        // SAFETY: the address is within the stack, by the rule for this return address.
-        unsafe {
-            if rule.saved > 0 {
-                bp = *((cfa - rule.saved) as *const u64);
-            }
-            found = find(found, *((cfa - 8) as *const u64));
-        }
-        sp = cfa;
-    }
-    false
+    callers::is_listed(caller, find, |number| {
+        let known = calls().get(usize::from(number).checked_sub(1)?)?;
+        Some(callers::ListedCall {
+            is_end: known.listed,
+            rule: known.rule,
+        })
+    })
 }
-
-/// The number of bits of a call's number in a word of [`RECENT`]; the address is above.
-const NUMBER_BITS: u32 = 17;
 
 /// The number of the call at `address` among the calls of `parent`; 0 if there is none.
 #[inline]
 fn find(parent: u16, address: u64) -> u16 {
-    // Addresses of programs have 47 bits. Two that differ only in the upper bits are not both code
-    // of one program, so the parent is stored there.
-    let key = (address ^ u64::from(parent) << 35) & ((1 << 47) - 1);
-    let index = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize & (REMEMBERED - 1);
-    let word = &RECENT[index];
-    let known = word.load(Ordering::Relaxed);
-    if known >> NUMBER_BITS == key {
-        return known as u16;
+    let key = Key::of(parent, address);
+    let word = &RECENT[key.place(REMEMBERED)];
+    if let Some(known) = key.number_in(word.load(Ordering::Relaxed)) {
+        return known;
     }
     let Some(found) = look_up(parent, address) else {
         return 0;
     };
-    word.store(key << NUMBER_BITS | u64::from(found), Ordering::Relaxed);
+    word.store(key.word(found), Ordering::Relaxed);
     found
 }
 

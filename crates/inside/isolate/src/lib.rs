@@ -61,6 +61,7 @@ mod log;
 mod maps;
 mod memory;
 mod named;
+mod placing;
 mod real;
 mod resume;
 mod sequences;

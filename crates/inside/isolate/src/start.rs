@@ -4,7 +4,7 @@
 //!
 //! Contexts: pre-init.
 
-use crate::{carry, control, enter, files, real, sequences};
+use crate::{carry, control, enter, files, placing, real, sequences};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
 use sunder_access::PAGE_SIZE as PAGE;
@@ -126,6 +126,7 @@ fn claim(control: &Control) -> bool {
         block.asked.store(0, Ordering::SeqCst);
     }
     control.block_changes.fetch_add(1, Ordering::SeqCst);
+    placing::begin(&control.placing);
     control.plan_bytes.store(0, Ordering::Relaxed);
     control.stop.store(0, Ordering::SeqCst);
     control.stopped.store(0, Ordering::SeqCst);

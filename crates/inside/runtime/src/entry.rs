@@ -3,6 +3,7 @@
 //!
 //! Contexts: pre-init, normal, post-fork.
 
+use crate::companion;
 use crate::record::{self, Before};
 use crate::state;
 use core::ffi::c_void;
@@ -36,6 +37,11 @@ mod exported {
 struct LiveHeap;
 
 impl Watch for LiveHeap {
+    #[inline]
+    fn places(caller: Caller) -> bool {
+        companion::places(caller)
+    }
+
     #[inline]
     fn allocated(block: *mut c_void, size: usize, alignment: usize, caller: Caller) -> *mut c_void {
         if alignment > record::USUAL_ALIGNMENT {

@@ -3,8 +3,9 @@
 //! (`sunder-wire`) and samples registers by CPU-time timers; what any of it means
 //! is decided outside.
 //!
-//! It must never change what the target does: no result, no `errno`, no memory layout, no
-//! environment, no signal that the target uses. Where it cannot do its work, it stays passive and
+//! It must never change what the target does: no result, no `errno`, no memory layout (but where the
+//! isolating library beside it gives blocks lines of their own), no environment, no signal that the
+//! target uses. Where it cannot do its work, it stays passive and
 //! counts the failure.
 //!
 //! Every module names the contexts in which its code runs:

@@ -3,7 +3,8 @@
 
 use crate::fingerprint::{fingerprint, fingerprint_with_fields};
 use crate::likeness;
-use crate::schema::{Finding, Findings, Location};
+use crate::object::Location;
+use crate::schema::{Finding, Findings};
 use crate::sharing::Sharing;
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;

@@ -2,7 +2,8 @@
 //! It must not depend on addresses, thread numbers, ranks, counts, line numbers or the folder
 //! in which a program was built.
 
-use crate::schema::{Finding, Object};
+use crate::object::Object;
+use crate::schema::Finding;
 use crate::simulation::LatentOn;
 use crate::subject::{file_name, normalized_field};
 use std::collections::BTreeSet;

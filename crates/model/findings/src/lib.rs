@@ -19,6 +19,7 @@ mod isolation;
 mod language;
 mod likeness;
 mod limit;
+mod object;
 mod ranking;
 mod repair;
 mod schema;
@@ -39,10 +40,11 @@ pub use gain::{GainPercent, OnMoreCpus};
 pub use isolation::{PageState, PageWriter, PrivatePage};
 pub use language::Language;
 pub use limit::Limit;
+pub use object::*;
 pub use ranking::{DEFAULT_THRESHOLD_PERCENT, Standing, rank};
 pub use repair::{
-    Cure, FaultsSoFar, IsolatedObject, Move, Moved, MovedGroup, Progress, Repair, RewrittenCode,
-    RolledBack, ThreadProgress, Unrepaired,
+    Cure, FaultsSoFar, IsolatedObject, Move, Moved, MovedGroup, PlacedObject, Progress, Repair,
+    RewrittenCode, RolledBack, ThreadProgress, Unrepaired,
 };
 pub use schema::*;
 pub use sharing::Sharing;

@@ -2,7 +2,8 @@
 //! of two builds lacks debug information. Used by `comparison`, for what has no other partner. It must
 //! claim no likeness where nothing speaks for it.
 
-use crate::schema::{Finding, Object};
+use crate::object::Object;
+use crate::schema::Finding;
 use crate::subject::normalized_field;
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
 //! The record of a live repair in a result. Written by `repair`, read by reports.
 
+use crate::object::Object;
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,20 @@ pub struct Repair {
 pub struct Cure {
     /// The objects of which threads got private copies while they computed, in order of time.
     pub isolated: Vec<IsolatedObject>,
+    /// The heap objects that got cache lines of their own when they were allocated, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placed: Vec<PlacedObject>,
+}
+
+/// Heap objects that got cache lines of their own when they were allocated.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct PlacedObject {
+    /// One of them, with the calls that allocated it. From then on all blocks that these calls allocate
+    /// are placed so.
+    pub object: Object,
+    /// From when on, in seconds from the start; 0 if a plan said so.
+    pub from_seconds: f64,
 }
 
 /// An object of which threads got private copies.

@@ -2,7 +2,8 @@
 //! finding: which threads, which fields, which allocation. Layout and colour are the reports'
 //! work.
 
-use crate::schema::{Finding, Frame, Location, Object, ObjectKind, Thread, ThreadUse, Word};
+use crate::object::{Frame, Location, Object, ObjectKind, Thread};
+use crate::schema::{Finding, ThreadUse, Word};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The last component of a path.

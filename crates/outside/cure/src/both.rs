@@ -1,6 +1,7 @@
-//! Both remedies at one running program, of which at most one acts at any time. Driven by the loop
+//! Both remedies at one running program, of which at most one acts on what is there at any time. Driven by the loop
 //! of `live`. It must not look at the program itself.
 
+use crate::placer::Placer;
 use crate::tell;
 use anyhow::Result;
 use std::process::ExitStatus;
@@ -15,30 +16,38 @@ use sunder_pipeline::Wanted;
 use sunder_protect::Protector;
 use sunder_repair::Repairer;
 
-/// Moves bytes, and isolates what can't be moved.
+/// Moves bytes, isolates what can't be moved, and places what is allocated from then on.
 pub struct Both<'a> {
     mover: Repairer,
     isolator: Protector<'a>,
+    placer: Placer,
     /// A plan says that something is to be isolated.
     is_planned: bool,
 }
 
 impl<'a> Both<'a> {
-    /// For a program that is about to be started. `is_planned`: a plan says that something of it is to be
-    /// isolated.
+    /// For a program that is about to be started. `plan` is the result of an earlier run of it.
     ///
     /// # Errors
     /// If the kernel gives us no memory.
     pub fn new(
         mover: Repairer,
         isolate: &'a sunder_protect::Options,
-        is_planned: bool,
+        plan: Option<&Findings>,
     ) -> Result<Self> {
-        Ok(Self {
+        let mut both = Self {
             mover,
             isolator: Protector::new(isolate)?,
-            is_planned,
-        })
+            placer: Placer::default(),
+            is_planned: false,
+        };
+        if let Some((plan, cure)) = plan.and_then(|plan| Some((plan, plan.cure.as_ref()?))) {
+            both.is_planned = !cure.isolated.is_empty();
+            let program = plan.program.path.as_deref();
+            both.placer
+                .follow(&cure.placed, program, &mut both.isolator);
+        }
+        Ok(both)
     }
 
     /// Adds to the result of the program, which has ended with `exit`, what was done, and says it
@@ -49,8 +58,10 @@ impl<'a> Both<'a> {
         let outcome = self.isolator.outcome(exit, others);
         let isolated: Vec<_> = self.isolator.isolated().collect();
         let moved = self.mover.tell(findings);
-        let lines = tell::lines(moved, &isolated, outcome.line);
-        findings.cure = Some(Cure { isolated });
+        let placed = self.placer.placed().to_vec();
+        let mut lines = tell::lines(moved, &isolated, outcome.line, !placed.is_empty());
+        lines.extend(tell::placed(&placed, self.isolator.placing().1));
+        findings.cure = Some(Cure { isolated, placed });
         lines
     }
 }
@@ -78,6 +89,7 @@ impl LiveRemedy for Both<'_> {
 
     fn begins(&mut self, process: ProcessId) -> Result<()> {
         self.mover.begins(process)?;
+        self.placer.begins(process);
         self.isolator.begins(process)
     }
 
@@ -97,6 +109,7 @@ impl LiveRemedy for Both<'_> {
         if self.isolator.is_isolating() && !self.mover.retired {
             self.mover.retire();
         }
+        self.placer.step(live, &mut self.isolator);
     }
 
     fn ended(&mut self, live: &mut Live) {

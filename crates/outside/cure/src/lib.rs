@@ -2,13 +2,15 @@
 //! moved (`sunder-repair`), or threads are isolated (`sunder-protect`). A user need not know which.
 //! Moving comes first, as it works for atomic data too and costs nothing once it is done. What
 //! can't be moved, or did not gain anything at its new place, is isolated, if that is safe. At any
-//! time at most one of the two acts on the program. What was chosen can be saved and followed in
+//! time at most one of the two acts on the program. Beside them, blocks that are allocated later get
+//! lines of their own where blocks from the same calls had shared lines falsely (`placer`). What was chosen can be saved and followed in
 //! the next run ([`Options::plan`]). See `docs/design/cure.md`.
 //!
 //! Used by the program `sunder`. It must not print or exit, and must not decide whether a remedy is
 //! safe: each remedy does that for itself.
 
 mod both;
+mod placer;
 mod tell;
 
 use anyhow::{Context, Result};
@@ -16,7 +18,7 @@ use both::Both;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use sunder_findings::{Cure, Findings};
+use sunder_findings::{Cure, Findings, Object};
 use sunder_live::{
     Begun, Observation, ObserveOptions, ObserverChoice, Show, observe_with, program,
 };
@@ -68,14 +70,17 @@ pub fn run(options: &Options) -> Result<Outcome> {
         detail: options.detail,
         ..sunder_repair::Options::default()
     })?;
-    let mut is_planned = false;
-    if let Some(file) = &options.plan {
-        let saved =
-            Findings::open(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let isolated = saved.cure.iter().flat_map(|cure| &cure.isolated);
+    let open = |file: &PathBuf| {
+        Findings::open(file).with_context(|| format!("cannot read {}", file.display()))
+    };
+    let plan = options.plan.as_ref().map(open).transpose()?;
+    if let Some(saved) = &plan {
+        let cure = || saved.cure.iter();
+        let isolated = cure().flat_map(|cure| &cure.isolated);
         let isolated: Vec<String> = isolated.map(|one| one.object.clone()).collect();
-        is_planned = !isolated.is_empty();
-        mover.follow(&saved, &isolated);
+        let placed = cure().flat_map(|cure| &cure.placed);
+        let placed: Vec<&Object> = placed.map(|one| &one.object).collect();
+        mover.follow(saved, &isolated, &placed);
     }
     let what = Observation {
         program: options.program.clone(),
@@ -102,7 +107,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
         });
     }
     let protect = sunder_protect::Options::default();
-    let mut both = Both::new(mover, &protect, is_planned)?;
+    let mut both = Both::new(mover, &protect, plan.as_ref())?;
     let (mut findings, exit) = observe_with(&what, &mut both)?;
     let lines = both.tell(&mut findings, exit);
     Ok(Outcome {

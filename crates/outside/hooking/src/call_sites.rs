@@ -1,21 +1,110 @@
 //! Works out from a saved result at which call sites `sunder run --fix` pads objects: for each heap
 //! object that shares a line falsely, the place in the program that allocated it. If an allocation
 //! wrapper called the allocator, the callers of the wrapper are part of the call site. Called by
-//! `place`, and by `protect` for [`direct_call_site`]. Reads only the files that hold the wrappers.
+//! `place`, by `cure` for [`Chains`], and by `protect` for [`direct_call_site`]. Reads only the files
+//! that hold the wrappers.
 
-use crate::unwind::{Rule, Unwinder};
+pub use crate::unwind::Rule;
+use crate::unwind::Unwinder;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::sync::Arc;
 use sunder_findings::{Findings, Frame, LinkAddress, Object, ObjectKind, Sharing};
+use sunder_observe::foreign::ForeignFiles;
 
 /// Most wrappers in a row that are looked through to find the program's own call.
 const MOST_WRAPPERS: usize = 24;
 
+/// A call of an allocation function, or of a function that allocates for its callers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Call {
+    /// The file that holds it.
+    pub file: String,
+    /// The return address, as an address in the file.
+    pub offset: u64,
+    /// How to find the caller of the function that makes the call; `None` in the last call of a chain.
+    pub rule: Option<Rule>,
+}
+
+/// The calls through which a block is allocated, from the one of the allocation function to the first
+/// one that is the program's own.
+pub type Chain = Vec<Call>;
+
+/// The chains by which heap objects are recognised.
+#[derive(Debug)]
+pub struct Chains {
+    unwinder: Unwinder,
+}
+
+impl Default for Chains {
+    /// Those of objects whose files we may open ourselves.
+    fn default() -> Self {
+        Self::in_files(Arc::new(ForeignFiles::ours()))
+    }
+}
+
+/// Why a chain is not as good as it should be.
+enum Doubt {
+    /// Nothing is known of the call.
+    Unknown,
+    /// The callers of this function can't be told apart.
+    Callers(String),
+}
+
+impl Chains {
+    /// Those of objects whose wrappers are in these files.
+    pub fn in_files(files: Arc<ForeignFiles>) -> Self {
+        Self {
+            unwinder: Unwinder::of(files),
+        }
+    }
+
+    /// The chains by which an object of `program` may be allocated: a library that takes the place of
+    /// `operator new` sees its call, and one that takes the place of `malloc` the call inside it. Empty
+    /// if the call is not known.
+    pub fn of(&mut self, object: &Object, program: Option<&str>) -> Vec<Chain> {
+        self.with_doubt(object, program).0
+    }
+
+    fn with_doubt(
+        &mut self,
+        object: &Object,
+        program: Option<&str>,
+    ) -> (Vec<Chain>, Option<Doubt>) {
+        let return_addresses = return_addresses(object, program);
+        let Some(first) = return_addresses.first() else {
+            return (Vec::new(), Some(Doubt::Unknown));
+        };
+        let (mut chains, mut doubt) = (Vec::new(), None);
+        // Our heap takes the place of the plain `operator new` only, so the return address that
+        // it sees for that form is in the program. The other forms of `operator new` call an
+        // allocation function themselves; then the heap sees a return address in the C++
+        // library. Both call sites are listed.
+        let skipped = usize::from(first.is_operator_new);
+        for from in 0..=skipped {
+            let Some(rest) = return_addresses.get(from..).filter(|rest| !rest.is_empty()) else {
+                continue;
+            };
+            match chain(rest, &mut self.unwinder) {
+                Some(chain) => chains.push(chain),
+                // The one for the call inside `operator new` is optional.
+                None if from < skipped => {}
+                None => {
+                    let wrapper = &rest[0];
+                    chains.push(vec![wrapper.call(None)]);
+                    doubt = Some(Doubt::Callers(wrapper.function.to_owned()));
+                }
+            }
+        }
+        (chains, doubt)
+    }
+}
+
 /// The call sites of a result.
 #[derive(Debug, Default)]
 pub struct CallSites {
-    /// One line for each call site, in the format of `crates/inside/heap/src/site.rs`.
-    lines: BTreeSet<String>,
+    /// Their chains.
+    chains: BTreeSet<Chain>,
     /// Objects whose call site is unknown or not exact, one sentence each.
     pub left_out: Vec<String>,
 }
@@ -23,19 +112,38 @@ pub struct CallSites {
 impl CallSites {
     /// Whether there is no call site to pad.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.chains.is_empty()
     }
 
-    /// The list in the format that the heap library reads.
+    /// The list in the format that the heap library reads (`crates/inside/heap/src/site.rs`): a line
+    /// for each chain.
     pub fn text(&self) -> String {
-        self.lines.iter().map(|line| format!("{line}\n")).collect()
+        let line = |chain: &Chain| {
+            let calls: Vec<String> = chain.iter().map(Call::text).collect();
+            calls.join("\t") + "\n"
+        };
+        let lines: BTreeSet<String> = self.chains.iter().map(line).collect();
+        lines.into_iter().collect()
+    }
+}
+
+impl Call {
+    /// The call in the format that the heap library reads.
+    fn text(&self) -> String {
+        let mut text = format!("{:#x}", self.offset);
+        if let Some(rule) = self.rule {
+            let base = if rule.from_frame_pointer { 'b' } else { 's' };
+            // Writing to a `String` cannot fail.
+            let _ = write!(text, ":{base}:{:x}:{:x}", rule.cfa, rule.saved);
+        }
+        format!("{text} {}", self.file)
     }
 }
 
 /// Where the heap objects that share lines falsely were allocated.
 pub fn call_sites(findings: &Findings) -> CallSites {
     let program = findings.program.path.as_deref();
-    let mut unwinder = Unwinder::default();
+    let mut all = Chains::default();
     let mut found = CallSites::default();
     let shared = findings
         .findings
@@ -44,44 +152,19 @@ pub fn call_sites(findings: &Findings) -> CallSites {
     for finding in shared {
         let objects = std::iter::once(&finding.object).chain(finding.neighbour.as_ref());
         for object in objects.filter(|object| object.kind == ObjectKind::Heap) {
-            let return_addresses = return_addresses(object, program);
-            if return_addresses.is_empty() {
-                found.left_out.push(format!(
-                    "finding {}: the call site of its heap object is not known, or was recorded \
-                     by an older sunder",
-                    finding.rank
-                ));
-            }
-            // Our heap takes the place of the plain `operator new` only, so the return address that
-            // it sees for that form is in the program. The other forms of `operator new` call an
-            // allocation function themselves; then the heap sees a return address in the C++
-            // library. Both call sites are listed.
-            let skipped = return_addresses
-                .first()
-                .is_some_and(|place| place.is_operator_new);
-            let skipped = usize::from(skipped);
-            for from in 0..=skipped {
-                let Some(rest) = return_addresses.get(from..).filter(|rest| !rest.is_empty())
-                else {
-                    continue;
-                };
-                match line(rest, &mut unwinder) {
-                    Some(line) => {
-                        found.lines.insert(line);
-                    }
-                    // The line for the call inside `operator new` is optional.
-                    None if from < skipped => {}
-                    None => {
-                        let wrapper = &rest[0];
-                        found.lines.insert(wrapper.text(None));
-                        found.left_out.push(format!(
-                            "finding {}: its heap object was allocated by {}, whose callers can't \
-                             be told apart; whatever it allocates there is padded",
-                            finding.rank, wrapper.function
-                        ));
-                    }
-                }
-            }
+            let (chains, doubt) = all.with_doubt(object, program);
+            found.chains.extend(chains);
+            let rank = finding.rank;
+            found.left_out.extend(doubt.map(|doubt| match doubt {
+                Doubt::Unknown => format!(
+                    "finding {rank}: the call site of its heap object is not known, or was recorded \
+                     by an older sunder"
+                ),
+                Doubt::Callers(wrapper) => format!(
+                    "finding {rank}: its heap object was allocated by {wrapper}, whose callers can't \
+                     be told apart; whatever it allocates there is padded"
+                ),
+            }));
         }
     }
     found
@@ -106,15 +189,13 @@ struct ReturnAddress<'a> {
 }
 
 impl ReturnAddress<'_> {
-    /// The place in the format that the heap library reads; `rule` says how to find its caller.
-    fn text(&self, rule: Option<Rule>) -> String {
-        let mut text = format!("{:#x}", self.offset);
-        if let Some(rule) = rule {
-            let base = if rule.from_frame_pointer { 'b' } else { 's' };
-            // Writing to a `String` cannot fail.
-            let _ = write!(text, ":{base}:{:x}:{:x}", rule.cfa, rule.saved);
+    /// The call; `rule` says how to find its caller.
+    fn call(&self, rule: Option<Rule>) -> Call {
+        Call {
+            file: self.file.to_owned(),
+            offset: self.offset,
+            rule,
         }
-        format!("{text} {}", self.file)
     }
 }
 
@@ -148,19 +229,18 @@ fn return_addresses<'a>(object: &'a Object, program: Option<&str>) -> Vec<Return
     return_addresses
 }
 
-/// The line for an object that was allocated through these return_addresses: the wrappers, then the first
-/// place that is the program's own. `None` if the caller of a wrapper's frame can't be found.
-fn line(return_addresses: &[ReturnAddress<'_>], unwinder: &mut Unwinder) -> Option<String> {
+/// The chain of an object that was allocated through these return addresses: the wrappers, then the
+/// first place that is the program's own. `None` if the caller of a wrapper's frame can't be found.
+fn chain(return_addresses: &[ReturnAddress<'_>], unwinder: &mut Unwinder) -> Option<Chain> {
     let own = return_addresses.iter().position(|place| !place.is_wrapper);
     let last = own.unwrap_or(return_addresses.len() - 1).min(MOST_WRAPPERS);
-    let mut line = String::new();
+    let mut chain = Vec::new();
     for wrapper in return_addresses.get(..last)? {
         let rule = unwinder.rule(wrapper.file, wrapper.offset)?;
-        line.push_str(&wrapper.text(Some(rule)));
-        line.push('\t');
+        chain.push(wrapper.call(Some(rule)));
     }
-    line.push_str(&return_addresses.get(last)?.text(None));
-    Some(line)
+    chain.push(return_addresses.get(last)?.call(None));
+    Some(chain)
 }
 
 /// Whether a function allocates on its caller's behalf: functions of a language's library,

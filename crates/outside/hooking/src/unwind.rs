@@ -6,11 +6,14 @@ use gimli::{
     BaseAddresses, CfaRule, EhFrame, LittleEndian, RegisterRule, UnwindContext, UnwindSection,
     X86_64,
 };
-use object::{Object, ObjectSection};
+use object::{Object, ObjectSection, ReadCache};
 use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use sunder_observe::foreign::ForeignFiles;
 
 /// How to find the caller's frame at one return address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
     /// The canonical frame address (CFA) is relative to the frame pointer, not to the stack
     /// pointer.
@@ -24,9 +27,10 @@ pub struct Rule {
 }
 
 /// Call-frame information of files. Each file is read once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Unwinder {
-    files: HashMap<String, Option<Frames>>,
+    files: Arc<ForeignFiles>,
+    known: HashMap<String, Option<Frames>>,
 }
 
 /// The `.eh_frame` section of a file, and its address in the file's address space.
@@ -37,20 +41,28 @@ struct Frames {
 }
 
 impl Unwinder {
+    /// The call-frame information of `files`.
+    pub fn of(files: Arc<ForeignFiles>) -> Self {
+        Self {
+            files,
+            known: HashMap::new(),
+        }
+    }
+
     /// The rule at the return address `offset` of `file`, an address as in the file; `None` if it
     /// is unknown.
     pub fn rule(&mut self, file: &str, offset: u64) -> Option<Rule> {
-        let frames = self
-            .files
-            .entry(file.to_owned())
-            .or_insert_with(|| read(file));
+        let files = &self.files;
+        let frames = self.known.entry(file.to_owned());
+        let frames = frames.or_insert_with(|| read(files, file));
         frames.as_ref()?.rule(offset)
     }
 }
 
-fn read(file: &str) -> Option<Frames> {
-    let bytes = std::fs::read(file).ok()?;
-    let file = object::File::parse(bytes.as_slice()).ok()?;
+fn read(files: &ForeignFiles, file: &str) -> Option<Frames> {
+    // Of a large file only the headers and this section are read.
+    let bytes = ReadCache::new(files.open(Path::new(file)).ok()?);
+    let file = object::File::parse(&bytes).ok()?;
     let section = file.section_by_name(".eh_frame")?;
     Some(Frames {
         bytes: section.data().ok()?.to_vec(),
@@ -142,7 +154,7 @@ mod tests {
             let found = symbols.find(|s| s.name() == Ok(name));
             found.expect("the symbol is global").address()
         };
-        let mut unwinder = Unwinder::default();
+        let mut unwinder = Unwinder::of(Arc::new(ForeignFiles::ours()));
         let mut rule =
             |name| unwinder.rule(library.to_str().expect("the path is UTF-8"), address(name));
         let plain = Rule {

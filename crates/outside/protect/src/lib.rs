@@ -26,6 +26,7 @@ pub mod observer;
 mod options;
 mod outcome;
 mod pages;
+mod placed;
 mod report;
 mod shared;
 mod target;

@@ -8,6 +8,7 @@ use super::gains::Gains;
 use super::keeper::Keeper;
 use super::options::Options;
 use super::outcome::{Outcome, outcome};
+use super::placed::Placed;
 use super::shared::{Shared, loaded};
 use super::target::Targets;
 use anyhow::{Context, Result};
@@ -16,10 +17,11 @@ use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use sunder_access::{ProcessId, Span};
+use sunder_access::{Mappings, ProcessId, Span};
 use sunder_findings::IsolatedObject;
 use sunder_gain::gauge::READ_EVERY;
 use sunder_guests::MemoryFile;
+use sunder_hooking::call_sites::Chain;
 use sunder_live::{Live, LiveRemedy, Loaded, run_observed};
 use sunder_observe::launch::Child;
 use sunder_observe::{ObserveError, monotonic_now};
@@ -56,6 +58,7 @@ pub struct Protector<'a> {
     programs: u32,
     collector: Option<Collector>,
     chooser: Chooser,
+    placed: Placed,
     next_look: Duration,
 }
 
@@ -80,6 +83,7 @@ impl<'a> Protector<'a> {
             programs: 0,
             collector: None,
             chooser: Chooser::new(options.strict),
+            placed: Placed::default(),
             next_look: Duration::ZERO,
         })
     }
@@ -93,6 +97,42 @@ impl<'a> Protector<'a> {
     pub fn expect_work(&mut self) {
         if let Some(keeper) = self.keeper.as_mut().filter(|keeper| keeper.is_open()) {
             keeper.expect_work();
+        }
+    }
+
+    /// The control file, before the program begins and while it runs.
+    fn shared(&self) -> Option<&Rc<Shared>> {
+        let kept = self.keeper.as_ref().map(|keeper| &keeper.shared);
+        kept.or(self.shared.as_ref())
+    }
+
+    /// From now on blocks that the program allocates through these calls get cache lines of their own,
+    /// as far as [`Self::grant`] allows; whether there was room for any of the calls.
+    pub fn place(&mut self, chains: &[Chain]) -> bool {
+        let Some(shared) = self.shared().map(Rc::clone) else {
+            return false;
+        };
+        self.placed.add(&shared, chains)
+    }
+
+    /// Each of some groups of threads may place so many more blocks.
+    pub fn grant(&mut self, blocks: u32) {
+        if let Some(shared) = self.shared().map(Rc::clone) {
+            self.placed.grant(&shared, blocks);
+        }
+    }
+
+    /// How many blocks the group of threads with the fewest may still place, and how many were placed in
+    /// all, as far as the program tells.
+    pub fn placing(&self) -> (i64, u64) {
+        let state = self.shared().map(|shared| self.placed.state(shared));
+        state.unwrap_or_default()
+    }
+
+    /// The program has these mappings now: calls of files that were loaded late are recognised.
+    pub fn note_files(&self, mappings: &Mappings) {
+        if let Some(shared) = self.shared() {
+            self.placed.look_again(shared, mappings);
         }
     }
 

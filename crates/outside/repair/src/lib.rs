@@ -46,7 +46,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use sunder_findings::{Findings, Limit};
+use sunder_findings::{Findings, Limit, Object, ObjectKind};
 use sunder_live::{
     Begun, Observation, ObserveOptions, ObserverChoice, Show, observe_with, program,
 };
@@ -141,13 +141,18 @@ impl Repairer {
     }
 
     /// Moves the objects of the result of an earlier run as soon as threads contend for them, but
-    /// not those that were `isolated` then.
-    pub fn follow(&mut self, saved: &Findings, isolated: &[String]) {
+    /// not those that were `isolated` then, or whose blocks get lines of their own when they are
+    /// allocated.
+    pub fn follow(&mut self, saved: &Findings, isolated: &[String], placed: &[&Object]) {
         let is_isolated = |name: &str| isolated.iter().any(|one| one == name);
+        let is_placed = |object: &Object| {
+            let same = |one: &&Object| one.allocation == object.allocation;
+            object.kind == ObjectKind::Heap && placed.iter().any(same)
+        };
         let mut moved = saved.clone();
-        moved
-            .findings
-            .retain(|finding| !is_isolated(finding.object.short_name()));
+        moved.findings.retain(|finding| {
+            !is_isolated(finding.object.short_name()) && !is_placed(&finding.object)
+        });
         self.chooser.known = Known::of(&moved);
         let why = "the plan says to isolate it";
         self.chooser.not = isolated

@@ -97,6 +97,7 @@ const OURS: &[&str] = &[
     "sigismember",
     // Weak: of another library of ours, if that is there.
     "sunder_isolate_carried",
+    "sunder_isolate_places",
 ];
 
 /// Symbols that the linker and the start files add.

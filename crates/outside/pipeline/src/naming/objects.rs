@@ -3,7 +3,7 @@
 
 use crate::process::Process;
 use std::collections::{BTreeSet, HashMap};
-use sunder_access::{Address, CodeAddress};
+use sunder_access::{Address, CodeAddress, ThreadId};
 use sunder_objects::{
     CodeFrame, ObjectContext, ObjectKind, ObjectName, Storage, TypeHandle, is_c_library,
 };
@@ -52,6 +52,25 @@ impl LineObjects {
     /// The objects that count, the most written first.
     pub fn ranked(&self) -> impl Iterator<Item = &Part> {
         self.order.iter().map(|&number| &self.parts[number])
+    }
+
+    /// The heap blocks on the line of `verdict` beside which other threads use another object: lines of
+    /// their own would take them apart.
+    pub fn blocks_apart(&self, verdict: &Verdict) -> impl Iterator<Item = &Part> {
+        let mut users: Vec<BTreeSet<ThreadId>> = vec![BTreeSet::new(); self.parts.len()];
+        for (word, &part) in verdict.words.iter().zip(&self.of_word) {
+            users[part].extend(word.threads.iter().map(|used| used.thread));
+        }
+        let apart = move |n: usize| {
+            let others = users
+                .iter()
+                .enumerate()
+                .filter(|&(m, by)| m != n && !by.is_empty());
+            let mut others = others.map(|(_, by)| by);
+            !users[n].is_empty() && others.any(|by| by.is_disjoint(&users[n]))
+        };
+        let blocks = self.parts.iter().enumerate();
+        blocks.filter_map(move |(n, part)| (is_block(&part.name) && apart(n)).then_some(part))
     }
 
     /// For each of all objects the pointer or type through which it was accessed.

@@ -1,23 +1,23 @@
 //! In which file an address of code lies, and at which address of that file. It asks the kernel: the
 //! loader's functions wait for its locks. Contexts: all.
 
+use crate::maps::Mapping;
+use crate::{maps, system};
 use core::ops::ControlFlow;
-use sunder_guest::{maps, system};
 
 /// The file that is mapped at `address`, and the address in it as tools like `addr2line` want it.
 /// `name` gets the file's path. `None` if no file is mapped there.
 pub fn find(address: u64, name: &mut [u8; 256]) -> Option<(u64, &[u8])> {
     let fd = maps::open(maps::OF_PROCESS)?;
-    // The path that was last seen, where it was first seen, and whether that can be read.
-    let (mut len, mut first, mut is_readable) = (0, 0, false);
+    // The length of the path that was last seen, and the bias of its file.
+    let (mut len, mut bias) = (0, 0);
     let mut found = false;
     maps::stream(fd, &mut [0; 1024], |mapping| {
         let known = name.get(..len).unwrap_or_default();
         let path = mapping.name.get(..name.len()).unwrap_or(mapping.name);
         if mapping.is_of_file() && path != known {
             len = path.len();
-            first = mapping.start;
-            is_readable = mapping.mode[0] == b'r';
+            bias = bias_of(mapping);
             for (to, from) in name.iter_mut().zip(path) {
                 *to = *from;
             }
@@ -32,10 +32,16 @@ pub fn find(address: u64, name: &mut [u8; 256]) -> Option<(u64, &[u8])> {
     if !found {
         return None;
     }
+    Some((address - bias, name.get(..len)?))
+}
+
+/// What is added to addresses of a file of code to get those in memory, by the first of its
+/// mappings.
+pub fn bias_of(first: &Mapping<'_>) -> u64 {
+    let is_readable = first.mode[0] == b'r';
     // SAFETY: it can be read, and its file is at least as long as the header that the loader has read.
-    let is_fixed = is_readable && unsafe { has_fixed_addresses(first) };
-    let bias = if is_fixed { 0 } else { first };
-    Some((address - bias as u64, name.get(..len)?))
+    let is_fixed = is_readable && unsafe { has_fixed_addresses(first.start) };
+    if is_fixed { 0 } else { first.start as u64 }
 }
 
 /// Whether the program file that is mapped from `start` says that it can be loaded only there.
