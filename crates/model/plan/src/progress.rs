@@ -7,6 +7,10 @@
 //! PMU, and counts the instructions of guards as progress. Rounds of the program's own loops
 //! are the same work before and after, whichever code executes them.
 
+mod alone;
+
+pub use alone::{Alone, gain_alone};
+
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a value is read.
@@ -33,6 +37,8 @@ pub struct Reading {
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     registers: Vec<(u64, [u64; 16])>,
+    /// The pages of code where the thread was, each with the CPU time.
+    code: Vec<(u64, u64)>,
     /// The bytes by the place at which they begin, each with the CPU time.
     bytes: BTreeMap<ValuePlace, Vec<(u64, Vec<u8>)>>,
 }
@@ -70,6 +76,11 @@ impl Window {
         if is_later(all.last().map(|l| l.0), cpu_ns) {
             all.push((cpu_ns, bytes));
         }
+    }
+
+    /// Adds a sample in which the thread was at the instruction `at`.
+    pub fn at(&mut self, cpu_ns: u64, at: u64) {
+        self.code.push((cpu_ns, at >> 12));
     }
 
     /// The length of the window, in ns of its thread's CPU time.
@@ -311,15 +322,6 @@ pub fn gain(before: &Window, after: &Window) -> Option<Gain> {
     )
 }
 
-/// As [`gain`], from a window beside a thread's rivals to one without them. Beside them its clocks
-/// need not run evenly, only in one direction.
-pub fn gain_alone(beside: &Window, alone: &Window) -> Option<Gain> {
-    agreed(
-        &beside.clocks(Evenness::Onward),
-        &alone.clocks(Evenness::Steady),
-    )
-}
-
 fn agreed(
     then: &BTreeMap<(ValuePlace, Form), f64>,
     now: &BTreeMap<(ValuePlace, Form), f64>,
@@ -362,13 +364,13 @@ fn agreed(
 pub const WORTH_KEEPING: f64 = 1.05;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    const EACH: u64 = 1_000_000;
+    pub(super) const EACH: u64 = 1_000_000;
 
     /// Readings of a value that grows by `step` a millisecond.
-    fn window(all: &[(ValuePlace, &dyn Fn(u64) -> u64)]) -> Window {
+    pub(super) fn window(all: &[(ValuePlace, &dyn Fn(u64) -> u64)]) -> Window {
         let mut window = Window::default();
         for n in 0..20 {
             for (place, value) in all {
@@ -490,27 +492,5 @@ mod tests {
         let after = window(&[(ValuePlace::Stack(64), &seldom)]);
         let gained = gain(&before, &after).expect("a clock").ratio;
         assert!((gained - 1.0).abs() < 1e-9);
-    }
-
-    /// In each interval the counter grows by 5 or by 300, so its pace is no clock's but beside rivals.
-    #[test]
-    fn beside_its_rivals_a_thread_may_get_on_in_bursts() {
-        let burst = |n: u64| {
-            1000 + (0..n)
-                .map(|i| if i % 3 == 0 { 300 } else { 5 })
-                .sum::<u64>()
-        };
-        let even = |n: u64| 9000 + 300 * n;
-        let beside = window(&[(ValuePlace::Stack(64), &burst)]);
-        let alone = window(&[(ValuePlace::Stack(64), &even)]);
-        assert_eq!(gain(&beside, &alone), None);
-        // Of 19 intervals 7 have 300 and 12 have 5: 2,160 in all, against 5,700.
-        let gained = gain_alone(&beside, &alone).expect("a clock").ratio;
-        assert!((gained - 5700.0 / 2160.0).abs() < 1e-9, "{gained}");
-        // Alone it must run evenly, and nowhere may it turn back.
-        assert_eq!(gain_alone(&alone, &beside), None);
-        let turns = |n: u64| 1000 + 100 * n - if n % 5 == 4 { 150 } else { 0 };
-        let turning = window(&[(ValuePlace::Stack(64), &turns)]);
-        assert_eq!(gain_alone(&turning, &alone), None);
     }
 }

@@ -119,6 +119,8 @@ pub struct Experiment {
     pub(crate) refused: Option<String>,
     /// Comparisons that could not be made at the moment.
     pub(crate) missed: usize,
+    /// Comparisons that say nothing because the thread waited for its rivals.
+    pub(crate) waits: usize,
     /// Comparisons that were not made because the thread's rivals did not run beside it.
     pub(crate) unopposed: usize,
     /// The threads with which each one was seen to contend.
@@ -218,6 +220,10 @@ impl LiveRemedy for Experiment {
                 if compares.ratios.is_empty() {
                     compares.reading = self.effort.next(compares.reading, compares.vain);
                 }
+            }
+            Compared::Waits => {
+                compares.vain += 1;
+                self.waits += 1;
             }
             Compared::Unopposed => self.unopposed += 1,
             Compared::NotNow => self.missed += 1,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use sunder_access::{Address, ProcessId, ThreadId};
 use sunder_observe::{Pace, PerfRefusal, remote};
-use sunder_plan::progress::{self, Gain, ValuePlace, Window};
+use sunder_plan::progress::{self, Alone, Gain, ValuePlace, Window};
 use sunder_sharing::Verdict;
 
 /// One sample of the registers per this much of a thread's CPU time, for a window that is read at
@@ -139,6 +139,7 @@ impl Gauge {
             let window = self.windows.entry(pace.thread()).or_default();
             for sample in pace.take() {
                 window.registers(sample.cpu_ns, sample.registers.general);
+                window.at(sample.cpu_ns, sample.registers.ip.0);
             }
         }
     }
@@ -152,6 +153,7 @@ impl Gauge {
             for sample in pace.take() {
                 self.stacks.insert(thread, sample.registers.general[4]);
                 window.registers(sample.cpu_ns, sample.registers.general);
+                window.at(sample.cpu_ns, sample.registers.ip.0);
             }
             // Asking for the time interrupts the thread, so it is asked once for all values.
             let mut values = Vec::new();
@@ -218,8 +220,11 @@ impl Gauge {
 }
 
 /// The gain of `thread` from a window `beside` its rivals to one in which it ran `alone`.
-pub fn gain_alone(thread: ThreadId, beside: &Windows, alone: &Windows) -> Option<Gain> {
-    progress::gain_alone(beside.get(&thread)?, alone.get(&thread)?)
+pub fn gain_alone(thread: ThreadId, beside: &Windows, alone: &Windows) -> Alone {
+    match beside.get(&thread).zip(alone.get(&thread)) {
+        Some((beside, alone)) => progress::gain_alone(beside, alone),
+        None => Alone::NoClock,
+    }
 }
 
 /// The gain of each thread from `before` to `after`.

@@ -121,6 +121,9 @@ impl Experiment {
         if self.compared.values().any(|c| !c.ratios.is_empty()) {
             return "the program ended before a thread was compared often enough".into();
         }
+        if self.waits > 0 {
+            return "its threads waited for those that were stopped, as at a barrier".into();
+        }
         let vain: usize = self.compared.values().map(|c| c.vain).sum();
         if vain > 0 {
             return "no value in its threads' registers or stacks counts their progress".into();

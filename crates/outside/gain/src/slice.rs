@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId, Time};
 use sunder_observe::{PerfRefusal, Presence, Turns};
-use sunder_plan::progress::Gain;
+use sunder_plan::progress::Alone;
 use sunder_stop::{Held, StopError};
 
 /// How the thread's progress is read.
@@ -77,6 +77,8 @@ pub enum Compared {
     Ratio(f64),
     /// No value of the thread's counts its progress, or it did not run in both halves.
     NoClock,
+    /// Without its rivals it waited for them, at a barrier for example, and what counted was the wait.
+    Waits,
     /// Its rivals had no processor while it had one, for most of the time; they were not stopped.
     Unopposed,
     /// A thread could not be measured or stopped at the moment; it may have ended.
@@ -105,9 +107,12 @@ pub fn compare(
     match without(process, subject, rivals, own, reading) {
         Ok(alone) => {
             let held = began.elapsed();
-            let gain = gain_alone(subject, &beside, &alone);
-            let ratio = |gain: Gain| Compared::Ratio(opposed(gain.ratio, opposed_share));
-            (gain.map_or(Compared::NoClock, ratio), held)
+            let compared = match gain_alone(subject, &beside, &alone) {
+                Alone::Gain(gain) => Compared::Ratio(opposed(gain.ratio, opposed_share)),
+                Alone::NoClock => Compared::NoClock,
+                Alone::Waits => Compared::Waits,
+            };
+            (compared, held)
         }
         Err(other) => (other, began.elapsed()),
     }
