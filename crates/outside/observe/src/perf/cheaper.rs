@@ -1,6 +1,6 @@
 //! Which events cost less: those on each thread of a process, which the kernel has to switch whenever the
 //! threads take turns, or one on each CPU, whose interrupts take time from other processes too. Decided by
-//! a short look at what runs. Reads `/proc`; opens nothing.
+//! a short look at what runs, or by looks now and then. Reads `/proc`; opens nothing.
 
 use crate::proc;
 use std::time::{Duration, Instant};
@@ -15,6 +15,12 @@ const SWITCH_NS: f64 = 2_000.0;
 const INTERRUPT_NS: f64 = 17_000.0;
 /// For how long it is looked.
 const LOOK: Duration = Duration::from_millis(100);
+/// Pause between two looks at a process that is being observed.
+const PAUSE: Duration = Duration::from_millis(500);
+/// With fewer switches a second the events stay where they are: what they cost can't be noticed.
+const LEAST_SWITCHES: f64 = 2_000.0;
+/// One part of so many of the time goes into these looks.
+const TO_LOOK: u32 = 500;
 /// A process with more threads is not asked: so many events on threads would take too many descriptors.
 const MANY_THREADS: usize = 512;
 
@@ -27,6 +33,37 @@ struct Ran {
     others: f64,
 }
 
+/// What had run by some moment.
+#[derive(Clone, Copy, Debug)]
+struct Until {
+    at: Instant,
+    own: proc::Use,
+    /// CPU time of everything on the machine, in clock ticks.
+    busy: u64,
+}
+
+impl Until {
+    fn now(process: ProcessId) -> Option<Self> {
+        Some(Self {
+            at: Instant::now(),
+            own: proc::use_of(process)?,
+            busy: proc::busy_ticks()?,
+        })
+    }
+
+    /// What ran from `before` until this moment.
+    fn since(&self, before: &Self) -> Ran {
+        let seconds = self.at.duration_since(before.at).as_secs_f64().max(1e-3);
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        let busy = self.busy.saturating_sub(before.busy) as f64 / ticks;
+        let own = self.own.run.saturating_sub(before.own.run).as_secs_f64();
+        Ran {
+            switches: self.own.switches.saturating_sub(before.own.switches) as f64 / seconds,
+            others: ((busy - own) / seconds).max(0.0),
+        }
+    }
+}
+
 /// Whether one event on each CPU that samples `hz` times a second costs the machine less than events on all
 /// threads of the process do. Takes a tenth of a second.
 pub(super) fn is_cheaper_on_cpus(process: ProcessId, hz: u32) -> bool {
@@ -35,25 +72,49 @@ pub(super) fn is_cheaper_on_cpus(process: ProcessId, hz: u32) -> bool {
         Ok(_) => {}
         Err(_) => return false,
     }
-    let now = || Some((proc::use_of(process)?, proc::busy_ticks()?));
-    let (Some((before, busy_before)), since) = (now(), Instant::now()) else {
+    let Some(before) = Until::now(process) else {
         return false;
     };
     std::thread::sleep(LOOK);
-    let Some((after, busy_after)) = now() else {
-        return false;
-    };
-    let seconds = since.elapsed().as_secs_f64();
-    let ticks = rustix::param::clock_ticks_per_second() as f64;
-    let busy = busy_after.saturating_sub(busy_before) as f64 / ticks;
-    let own = after.run.saturating_sub(before.run).as_secs_f64();
-    is_cheaper(
-        Ran {
-            switches: after.switches.saturating_sub(before.switches) as f64 / seconds,
-            others: ((busy - own) / seconds).max(0.0),
-        },
-        hz,
-    )
+    Until::now(process).is_some_and(|after| is_cheaper(after.since(&before), hz))
+}
+
+/// The same question, asked again and again of a process that is being observed, without waiting.
+#[derive(Debug)]
+pub(super) struct Again {
+    process: ProcessId,
+    last: Option<Until>,
+    next: Instant,
+}
+
+impl Again {
+    /// A first answer comes after two pauses.
+    pub(super) fn begin(process: ProcessId) -> Self {
+        Self {
+            process,
+            last: None,
+            next: Instant::now() + PAUSE,
+        }
+    }
+
+    /// Whether events on CPUs that sample `hz` times a second would cost less, by what ran since the last
+    /// call that looked. Most calls do not look: a look reads two files for each thread.
+    pub(super) fn is_cheaper(&mut self, hz: u32) -> bool {
+        let begun = Instant::now();
+        if begun < self.next {
+            return false;
+        }
+        let before = match proc::threads(self.process) {
+            Ok(threads) if threads.len() > 1 => self.last.take(),
+            _ => None,
+        };
+        let now = Until::now(self.process);
+        let ran = before.zip(now).map(|(before, now)| now.since(&before));
+        let cheaper = ran.is_some_and(|ran| ran.switches >= LEAST_SWITCHES && is_cheaper(ran, hz));
+        self.last = now;
+        self.next = Instant::now() + PAUSE.max(begun.elapsed() * TO_LOOK);
+        cheaper
+    }
 }
 
 fn is_cheaper(ran: Ran, hz: u32) -> bool {

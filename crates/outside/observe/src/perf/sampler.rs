@@ -1,7 +1,7 @@
 //! The sampler: events on all threads of a process, read as one stream in the
 //! order of time.
 
-use super::cheaper::is_cheaper_on_cpus;
+use super::cheaper::{Again, is_cheaper_on_cpus};
 use super::on_cpus::OnCpus;
 use super::open::{Recipe, TaskEvents, online_cpus};
 use super::plan::{FrequencyPlan, Phase};
@@ -31,6 +31,8 @@ pub struct PerfSampler {
     tasks: Vec<TaskEvents>,
     /// The events on CPUs, if these are used.
     on_cpus: Option<OnCpus>,
+    /// Asks whether events on CPUs would cost less; `None` if they are used, or can't be.
+    cheaper: Option<Again>,
     stream: Stream,
     /// Index of the first of `tasks` that has not ended, as far as is known.
     watched: usize,
@@ -62,7 +64,11 @@ impl PerfSampler {
         let first = recipe
             .open(ThreadId(child.0))?
             .ok_or(ObserveError::NoSuchProcess(child))?;
-        Self::with_first(recipe, first)
+        let mut sampler = Self::with_first(recipe, first)?;
+        // Events on CPUs are for one process.
+        let may_change = !follow_children && system::refusal().is_none();
+        sampler.cheaper = may_change.then(|| Again::begin(child));
+        Ok(sampler)
     }
 
     /// Observes all threads of a running process, without stopping it. The stream begins with its
@@ -178,6 +184,7 @@ impl PerfSampler {
             recipe,
             tasks,
             on_cpus,
+            cheaper: None,
             stream: Stream::new(rings),
             watched: 0,
             since: None,
@@ -329,7 +336,28 @@ impl PerfSampler {
         let settled = Stream::settled();
         self.collect();
         self.follow_plan();
+        self.change_to_cpus();
         self.stream.deliver(settled, sink);
+    }
+
+    /// Samples by events on CPUs from now on, if these cost less by now: of a server whose threads wait and
+    /// go on thousands of times a second, the kernel has to switch all events on threads as often.
+    fn change_to_cpus(&mut self) {
+        let hz = self.hz;
+        if !self
+            .cheaper
+            .as_mut()
+            .is_some_and(|asks| asks.is_cheaper(hz))
+        {
+            return;
+        }
+        self.cheaper = None;
+        if let Some((events, rings)) = OnCpus::open(&self.recipe, hz) {
+            self.on_cpus = Some(events);
+            self.tasks.clear();
+            self.collect();
+            self.stream.replace(rings);
+        }
     }
 
     /// Passes on all events that are left.

@@ -35,6 +35,11 @@ impl Stream {
         }
     }
 
+    /// From now on these rings are read, by CPU. What is in the old ones must have been collected.
+    pub(super) fn replace(&mut self, rings: Vec<Ring>) {
+        self.rings = rings;
+    }
+
     /// Reads all rings, and keeps the events that `wanted` picks until they are passed on. Returns
     /// how many of these are samples.
     pub(super) fn collect(&mut self, mut wanted: impl FnMut(&Event) -> bool) -> u64 {

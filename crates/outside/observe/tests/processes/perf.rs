@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId};
-use sunder_observe::perf::{FirstEvent, paranoid_level};
+use sunder_observe::perf::{FirstEvent, paranoid_level, system_refusal};
 use sunder_observe::{
     Event, FrequencyPlan, Launch, ObserveError, PerfRefusal, PerfSampler, RawSample, Wait,
 };
@@ -281,6 +281,55 @@ fn events_on_cpus_report_the_same() {
         }
         sampler
     });
+}
+
+/// A program whose threads take turns thousands of times a second is sampled by events on CPUs after a
+/// while; samples of both threads go on, and its end is noticed.
+#[test]
+fn what_switches_often_is_sampled_by_events_on_cpus_after_a_while() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compile(directory.path(), "takes_turns", &["-O1"]) else {
+        return;
+    };
+    if !perf_allowed() {
+        return;
+    }
+    if let Some(refusal) = system_refusal() {
+        println!("SKIP: the kernel refuses events of the whole machine: {refusal}");
+        return;
+    }
+    let mut run = Sampled::start(Launch::new(&program), FrequencyPlan::fixed(500), false);
+    let begin = Instant::now();
+    let mut before = BTreeSet::new();
+    while !run.sampler.is_on_cpus() {
+        if begin.elapsed() > PATIENCE {
+            // Others keep the CPUs busy, whom the interrupts of such events would cost more.
+            println!("SKIP: the machine is too busy for events on CPUs");
+            return run.kill();
+        }
+        run.sampler.wait(Duration::from_millis(5)).unwrap();
+        run.sampler.drain(&mut |event| {
+            if let Event::Sample(sample) = event {
+                before.insert(sample.thread);
+            }
+        });
+    }
+    let mut since = BTreeSet::new();
+    let pid = run.pid;
+    observe(&mut run.sampler, |event| {
+        if let Event::Sample(sample) = event {
+            assert_eq!(sample.process, pid, "of another process");
+            since.insert(sample.thread);
+        }
+        since.len() == 2
+    });
+    assert!(before.is_subset(&since));
+    run.kill();
+    let begin = Instant::now();
+    while run.sampler.wait(Duration::from_secs(1)).unwrap() != Wait::Ended {
+        assert!(begin.elapsed() < PATIENCE, "the end was not reported");
+        run.sampler.drain(&mut |_| {});
+    }
 }
 
 fn attached_by(attach: impl Fn(ProcessId, FrequencyPlan) -> Option<PerfSampler>) {
