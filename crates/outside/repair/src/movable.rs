@@ -97,9 +97,12 @@ fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, St
         path if path.is_empty() || path.starts_with("[anon") => {
             // A library's zero-initialised data lie right behind its file's mapping.
             let before = |end: u64| mappings.iter().find(|m| m.span.end().0 == end);
+            let of_library = |m: &Mapping| {
+                m.is_file() && m.path != program && is_left_alone(&m.path) && has_code(mappings, m)
+            };
             let mut start = mapping.span.start.0;
             while let Some(previous) = before(start) {
-                if previous.is_file() && previous.path != program && is_left_alone(&previous.path) {
+                if of_library(previous) {
                     return Ok(Fit::BehindLibrary);
                 }
                 if previous.is_file() || !previous.path.is_empty() {
@@ -119,10 +122,16 @@ fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, St
     Ok(Fit::Programs)
 }
 
-/// Whether the mapping holds data of a library that may be moved: its file's code is mapped, too.
+/// Whether the mapping holds data of a library that may be moved.
 fn is_librarys(mappings: &Mappings, mapping: &Mapping) -> bool {
+    !is_left_alone(&mapping.path) && has_code(mappings, mapping)
+}
+
+/// Whether code of the mapping's file is mapped, too: the file is a library, and no memory that
+/// processes share.
+fn has_code(mappings: &Mappings, mapping: &Mapping) -> bool {
     let code = |other: &Mapping| other.execute && other.path == mapping.path;
-    !is_left_alone(&mapping.path) && mappings.iter().any(code)
+    mappings.iter().any(code)
 }
 
 /// No thread may have its thread-local variables on the pages, or its stack unless threads are stopped
@@ -223,5 +232,28 @@ mod tests {
         assert_eq!(can_be_moved(&mut process, &mappings, last, PAGE), Ok(()));
         let library = Err(LIBRARYS.to_owned());
         assert_eq!(can_be_moved(&mut process, &mappings, end, PAGE), library);
+    }
+
+    /// jemalloc's memory lay behind a file of ours that has no code, and was said to be a library's.
+    #[test]
+    fn memory_behind_a_file_without_code_is_the_programs() {
+        let program = writable(0x1000, 0x2000, "/bin/program");
+        let ours = Mapping {
+            inode: 7,
+            ..writable(HERE, HERE + PAGE, "/memfd:sunder-segment (deleted)")
+        };
+        let chunk = writable(HERE + PAGE, HERE + 0x80_0000, "");
+        let mappings = |code: Option<Mapping>| -> Mappings {
+            let all = [program.clone(), ours.clone(), chunk.clone()];
+            all.into_iter().chain(code).collect()
+        };
+        let fit = |code| fits(&mappings(code), HERE + 0x10_0000, PAGE, true);
+        assert_eq!(fit(None), Ok(Fit::Programs));
+        let code = Mapping {
+            execute: true,
+            write: false,
+            ..writable(0x4000_0000, 0x4000_1000, "/memfd:sunder-segment (deleted)")
+        };
+        assert_eq!(fit(Some(code)), Ok(Fit::BehindLibrary));
     }
 }
