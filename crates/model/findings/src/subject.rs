@@ -70,11 +70,14 @@ impl Finding {
         match &self.neighbour {
             None => self.object.subject(),
             Some(other) if self.object.is_like(other) => {
-                let kind = self.object.kind.words();
+                let two = match self.object.kind {
+                    ObjectKind::Unknown => "two pieces of memory".to_owned(),
+                    kind => format!("two {}s", kind.words()),
+                };
                 match (self.object.type_name.as_deref(), self.object.size) {
-                    (Some(of), _) => format!("two {kind}s of {of}"),
-                    (None, Some(size)) => format!("two {kind}s of {size} bytes"),
-                    (None, None) => format!("two {kind}s"),
+                    (Some(of), _) => format!("{two} of {of}"),
+                    (None, Some(size)) => format!("{two} of {size} bytes"),
+                    (None, None) => two,
                 }
             }
             Some(other) => format!("{} and {}", self.object.subject(), other.subject()),

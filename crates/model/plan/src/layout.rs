@@ -314,9 +314,14 @@ impl Part<'_> {
 
     /// `bytes 8-15`, of the object or line.
     pub(crate) fn bytes(&self, layout: &Layout) -> String {
-        let last = self
+        self.bytes_to(self, layout)
+    }
+
+    /// The bytes from this part to the end of another one.
+    pub(crate) fn bytes_to(&self, end: &Self, layout: &Layout) -> String {
+        let last = end
             .position
-            .saturating_add(i64::from(self.word.size.max(1)) - 1);
+            .saturating_add(i64::from(end.word.size.max(1)) - 1);
         let of = if layout.finding.object.kind == sunder_findings::ObjectKind::Unknown {
             " of the line"
         } else {

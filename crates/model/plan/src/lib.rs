@@ -192,12 +192,17 @@ fn unnamed(layout: &Layout) -> Advice {
     }
     // If only one word is written, the bytes of its readers are shown too.
     let all = layout.parts.iter().filter(|p| p.written()).count() < 2;
-    let mut places: Vec<String> = layout
-        .parts
-        .iter()
-        .filter(|p| all || p.written())
+    let shown: Vec<&layout::Part> = layout.parts.iter().filter(|p| all || p.written()).collect();
+    // What has no names and belongs to one thread may stay together.
+    let together = |a: &&layout::Part, b: &&layout::Part| {
+        let names = |p: &layout::Part| p.word.field.is_some();
+        !names(a) && !names(b) && a.owner().is_some() && a.owner() == b.owner()
+    };
+    let mut places: Vec<String> = shown
+        .chunk_by(together)
         .take(4)
-        .map(|p| {
+        .filter_map(|run| Some((*run.first()?, *run.last()?)))
+        .map(|(p, last)| {
             let who = p
                 .owner()
                 .map_or_else(|| "several threads".to_owned(), |t| layout.thread(t));
@@ -205,7 +210,7 @@ fn unnamed(layout: &Layout) -> Advice {
             let alike = |o: &&layout::Part| o.word.field == p.word.field;
             let what = match layout.parts.iter().filter(alike).count() {
                 1 => p.called(layout),
-                _ => p.bytes(layout),
+                _ => p.bytes_to(last, layout),
             };
             format!("{what} ({who})")
         })

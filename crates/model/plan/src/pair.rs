@@ -6,10 +6,14 @@ use crate::place;
 use crate::words::{capital, quoted};
 use sunder_findings::{Advice, Fix, LatentOn, Object, ObjectKind, file_name};
 
-/// Advice for two neighbours; `None` if the finding has only one object.
+/// Advice for two neighbours; `None` if the finding has only one object, or nothing is known of either.
 pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
     let first = &layout.finding.object;
     let second = layout.finding.neighbour.as_ref()?;
+    let is_unknown = |o: &&Object| o.kind == ObjectKind::Unknown && o.name.is_none();
+    if [first, second].iter().all(is_unknown) {
+        return None;
+    }
     let both_heap = [first, second].iter().all(|o| o.kind == ObjectKind::Heap);
     if both_heap {
         Some(vec![

@@ -586,6 +586,21 @@ fn unnamed_memory_is_described_by_its_bytes_and_instructions() {
     );
 }
 
+/// Two words of one thread need not be taken apart.
+#[test]
+fn unnamed_bytes_of_one_thread_stay_together() {
+    let mut finding = examples::no_debug_info();
+    let words = &mut finding.lines[0].words;
+    let mut beside = words[0].clone();
+    beside.offset += words[0].size;
+    words.insert(1, beside);
+    let all = advise(&finding, 64);
+    assert_says(
+        &all[0],
+        &["Keep bytes 0-15 of the line (thread 4701 (worker)) and bytes 24-27"],
+    );
+}
+
 #[test]
 fn nonsense_gives_advice_and_no_crash() {
     let mut all = vec![

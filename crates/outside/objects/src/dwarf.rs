@@ -38,6 +38,8 @@ use units::Units;
 /// rows of the line table back. Farther back, it would be the line of something else.
 const BORROW_BYTES: u64 = 512;
 const BORROW_ROWS: usize = 32;
+/// Our own libraries in the program, whose names nobody needs.
+const OURS: &str = "/memfd:sunder-";
 
 /// The debug information of one module.
 pub(crate) struct DebugInfo {
@@ -56,6 +58,13 @@ impl DebugInfo {
         limits: &mut Vec<String>,
     ) -> Option<Self> {
         let shown = image.path.display();
+        if image
+            .path
+            .to_str()
+            .is_some_and(|path| path.starts_with(OURS))
+        {
+            return None;
+        }
         let found = match debug_file::find(image, options) {
             Found::At(found) => Ok(found),
             Found::Within => image.file().map(|file| Opened {

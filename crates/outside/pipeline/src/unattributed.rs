@@ -13,6 +13,9 @@ const MOST_FUNCTIONS: usize = 5;
 /// Functions with a lesser share of all time are not listed.
 const LEAST_PERCENT: f64 = 1.0;
 
+/// How the paths of our own libraries in the program begin.
+const OURS: &str = "/memfd:sunder-";
+
 /// Such time over all processes, in nanoseconds.
 #[derive(Debug, Default)]
 pub struct BlindTime {
@@ -46,8 +49,11 @@ impl BlindTime {
                 Some((name, _)) if frame.module.is_some() => name.to_owned(),
                 _ => frame.function.clone(),
             };
-            let known = self.functions.entry((function, frame.module.clone()));
-            *known.or_default() += time;
+            let place = match &frame.module {
+                Some(module) if module.starts_with(OURS) => ("Sunder's own libraries".into(), None),
+                module => (function, module.clone()),
+            };
+            *self.functions.entry(place).or_default() += time;
         }
     }
 

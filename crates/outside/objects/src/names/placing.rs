@@ -37,7 +37,9 @@ impl Names {
 
     /// The module and link address of a runtime address.
     pub(crate) fn place(&mut self, address: Address) -> Option<Placed> {
-        let mapping = self.mappings.at(address)?.clone();
+        let Some(mapping) = self.mappings.at(address).cloned() else {
+            return self.place_by_code(address);
+        };
         let backing = if is_backed(&mapping) {
             mapping
         } else {
@@ -48,6 +50,18 @@ impl Names {
         let image = &self.modules[module].image;
         let link = LinkAddress(address.0.wrapping_sub(bias));
         image.holds(link).then_some(Placed { module, link, bias })
+    }
+
+    /// The same where no mapping is known: of a program that has become another one, sometimes only those
+    /// of code are. The file of the nearest code below has the address if one of its segments does.
+    fn place_by_code(&mut self, address: Address) -> Option<Placed> {
+        let is_code = |m: &&Mapping| m.execute && is_backed(m) && m.span.start < address;
+        let code = self.mappings.iter().filter(is_code).last()?.clone();
+        let module = self.module(&code)?;
+        let bias = self.bias(module, &code)?;
+        let link = LinkAddress(address.0.wrapping_sub(bias));
+        let holds = self.modules[module].image.holds(link);
+        holds.then_some(Placed { module, link, bias })
     }
 
     /// Whether the memory at an address is an ELF file's own, its zero-initialised data included;
