@@ -116,7 +116,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
     looked?;
     let mut findings = look.finish();
     tell::name(&mut repair, &findings);
-    lines.extend(tell::tell(&repair, false));
+    lines.extend(tell::tell(&repair, f64::INFINITY, false));
     lines.extend(left.as_ref().and_then(|left| farewell(process, left)));
     findings.repair = Some(repair);
     Ok(Outcome {

@@ -276,7 +276,7 @@ impl Done {
     pub fn tell(&self, findings: &mut Findings) -> Vec<String> {
         let mut repair = self.repair.clone();
         tell::name(&mut repair, findings);
-        let mut lines = tell::tell(&repair, false);
+        let mut lines = tell::tell(&repair, f64::INFINITY, false);
         lines.extend(self.farewell.clone());
         findings.repair = Some(repair);
         lines

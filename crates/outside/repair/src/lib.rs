@@ -181,7 +181,7 @@ impl Repairer {
         tell::name(&mut repair, findings);
         let mut limits = findings.limits.iter();
         let others = limits.any(|limit| matches!(limit, Limit::ProcessesLeftOut));
-        let lines = tell::tell(&repair, others);
+        let lines = tell::tell(&repair, findings.run.seconds, others);
         findings.repair = Some(repair);
         lines
     }

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 use sunder_access::{Address, CodeAddress, LINE, Mappings, PAGE, Span};
-use sunder_findings::{Finding, Findings, Moved, Repair, Unrepaired};
+use sunder_findings::{Finding, Findings, Moved, Repair, RolledBack, Unrepaired};
 use sunder_gain::gained::told;
 use sunder_live::{LEFT_ALONE, counted};
 use sunder_objects::{NameOptions, Names};
 use sunder_observe::foreign::ForeignFiles;
 use sunder_pipeline::TargetFiles;
+use sunder_plan::progress::WORTH_KEEPING;
 
 /// Gives moved objects the names and the advice of their findings, which are known better at the
 /// end than while the program runs.
@@ -64,9 +65,13 @@ pub fn is_on_pages_of(left: &Unrepaired, spans: &[Span]) -> bool {
     })
 }
 
-/// What was gained, moved, refused and put back, as lines. `others` says that the program started
-/// processes that were not observed.
-pub fn tell(repair: &Repair, others: bool) -> Vec<String> {
+/// Bytes that go back so shortly before the program's end, in seconds, have done their work: it sums up or
+/// prints what its threads have counted.
+const AT_THE_END: f64 = 0.1;
+
+/// What was gained, moved, refused and put back in a run of so many seconds, as lines. `others` says that
+/// the program started processes that were not observed.
+pub fn tell(repair: &Repair, seconds: f64, others: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(why) = &repair.hindrance {
         lines.push(format!("nothing was repaired: {why}"));
@@ -85,13 +90,13 @@ pub fn tell(repair: &Repair, others: bool) -> Vec<String> {
             moved.at_seconds * 1000.0,
             moved.cost_percent,
         );
-        line += &became(moved, repair.dry_run);
+        line += &became(moved, seconds, repair.dry_run);
         lines.push(line);
         if let Some(fix) = &moved.fix {
             lines.push(format!("to mend `{}` in the source: {fix}", moved.object));
         }
     }
-    lines.extend(in_all(repair));
+    lines.extend(in_all(repair, seconds));
     for refused in &repair.refused {
         lines.push(format!(
             "left `{}` alone: {}",
@@ -108,13 +113,14 @@ pub fn tell(repair: &Repair, others: bool) -> Vec<String> {
 }
 
 /// The gain of all objects together, if there are several.
-fn in_all(repair: &Repair) -> Option<String> {
+fn in_all(repair: &Repair, seconds: f64) -> Option<String> {
     let gains = repair.moved.iter().filter_map(|m| m.progress.as_ref());
     let gains: Vec<f64> = gains.map(|p| p.gain).collect();
     if repair.moved.len() < 2 || gains.is_empty() {
         return None;
     }
-    let stayed = repair.moved.iter().filter(|m| m.rolled_back.is_none());
+    let stays = |m: &&Moved| m.rolled_back.is_none() || stayed_to_the_end(m, seconds);
+    let stayed = repair.moved.iter().filter(stays);
     Some(format!(
         "in all {} moved, of which {} stayed; where it was measured, threads got on {:.2} times as \
          fast as before",
@@ -125,7 +131,7 @@ fn in_all(repair: &Repair) -> Option<String> {
 }
 
 /// What an object's move gained, and why it was put back.
-fn became(moved: &Moved, dry_run: bool) -> String {
+fn became(moved: &Moved, seconds: f64, dry_run: bool) -> String {
     let mut text = String::new();
     if let Some(progress) = &moved.progress {
         text += &format!("; {}", told(progress));
@@ -134,7 +140,10 @@ fn became(moved: &Moved, dry_run: bool) -> String {
     let returns = returns.count();
     if let Some(back) = &moved.rolled_back {
         let ms = back.at_seconds * 1000.0;
-        text += &format!("; put back after {ms:.0} ms: {}", back.reason);
+        text += &match stayed_to_the_end(moved, seconds) {
+            true => format!("; put back at the end of the program ({})", back.reason),
+            false => format!("; put back after {ms:.0} ms: {}", back.reason),
+        };
     } else if returns > 0 {
         let last = moved
             .moves
@@ -150,6 +159,17 @@ fn became(moved: &Moved, dry_run: bool) -> String {
     text
 }
 
+/// Whether bytes that were put back had stayed for the greater part of a run of so many seconds, until right
+/// before its end, and not in vain.
+fn stayed_to_the_end(moved: &Moved, seconds: f64) -> bool {
+    let gains = moved.progress.as_ref();
+    let gained = gains.is_none_or(|progress| progress.gain >= WORTH_KEEPING);
+    let at_the_end = |back: &RolledBack| {
+        back.at_seconds > seconds / 2.0 && seconds - back.at_seconds <= AT_THE_END
+    };
+    gained && moved.rolled_back.as_ref().is_some_and(at_the_end)
+}
+
 fn times(number: usize) -> String {
     match number {
         1 => "once".into(),
@@ -161,7 +181,7 @@ fn times(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sunder_findings::{Move, Progress, RolledBack, ThreadProgress};
+    use sunder_findings::{Move, Progress, ThreadProgress};
 
     fn moved(gain: f64, back: Option<&str>) -> Moved {
         let rolled_back = back.map(|why| RolledBack {
@@ -192,7 +212,7 @@ mod tests {
 
     #[test]
     fn other_processes_are_told_of_where_nothing_was_done() {
-        let lines = tell(&Repair::default(), true);
+        let lines = tell(&Repair::default(), 1.0, true);
         assert!(
             lines.iter().all(|line| line.ends_with(LEFT_ALONE)),
             "{lines:?}"
@@ -208,7 +228,7 @@ mod tests {
             moved: vec![one],
             ..Repair::default()
         };
-        let lines = tell(&repair, false);
+        let lines = tell(&repair, 3.0, false);
         assert_eq!(lines.len(), 2);
         assert!(
             lines[0]
@@ -227,7 +247,7 @@ mod tests {
             moved: vec![twice, moved(1.0, Some("it did not help"))],
             ..Repair::default()
         };
-        let lines = tell(&repair, false);
+        let lines = tell(&repair, 3.0, false);
         assert!(
             lines[0].contains("put back and moved again once: a reason"),
             "{lines:?}"
@@ -240,5 +260,27 @@ mod tests {
             lines[2].contains("2 objects moved, of which 1 stayed") && lines[2].contains("1.50"),
             "{lines:?}"
         );
+    }
+
+    /// The program prints what its threads have counted, and ends.
+    #[test]
+    fn what_goes_back_at_the_end_has_stayed() {
+        let repair = Repair {
+            moved: vec![
+                moved(2.0, Some("a reason")),
+                moved(1.0, Some("it did not help")),
+            ],
+            ..Repair::default()
+        };
+        let lines = tell(&repair, 0.52, false);
+        assert!(
+            lines[0].contains("; put back at the end of the program (a reason)"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[1].contains("put back after 500 ms: it did not help"),
+            "{lines:?}"
+        );
+        assert!(lines[2].contains("of which 1 stayed"), "{lines:?}");
     }
 }
