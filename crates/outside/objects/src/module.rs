@@ -132,8 +132,12 @@ impl Debug {
             let Tables { info, types, .. } = &mut self.tables;
             types.is_raw_pointer(info, ty)
         });
+        let vector = call.taker.as_ref().map(|taker| taker.variable);
+        let Tables { info, types, .. } = &mut self.tables;
+        let elements = vector.and_then(|ty| types.elements_held(info, ty));
         Some(CallResult {
             result,
+            elements,
             passed_on: pointer.is_some(),
             raw,
             returned: pointer.and_then(|ty| self.tables.types.pointee(&mut self.tables.info, ty)),
@@ -257,6 +261,8 @@ pub(crate) struct CallResult {
     pub(crate) raw: bool,
     /// The type that the returned pointer points to.
     pub(crate) returned: Option<TypeId>,
+    /// The type of the elements of the vector that takes the result.
+    pub(crate) elements: Option<TypeId>,
     /// The variable or function that takes the result.
     pub(crate) call: Call,
 }

@@ -74,6 +74,8 @@ pub(crate) struct Taker {
     pub(crate) name: String,
     /// Whether it is a local variable as a whole, which says little of the object.
     pub(crate) local: bool,
+    /// The type of the whole variable that takes it, or of which a field does.
+    pub(crate) variable: TypeId,
 }
 
 impl Taker {

@@ -47,6 +47,7 @@ impl Analysis<'_> {
             rank,
             name: format!("{}{inside}", local.name),
             local: inside.is_empty(),
+            variable: local.ty,
         });
     }
 
@@ -91,7 +92,12 @@ impl Analysis<'_> {
         let rank = (0, ip, 0);
         if call.taker.as_ref().is_none_or(|old| rank < old.rank) {
             let local = target.storage == Storage::Frame && field.is_empty();
-            call.taker = Some(Taker { rank, name, local });
+            call.taker = Some(Taker {
+                rank,
+                name,
+                local,
+                variable: target.ty,
+            });
         }
     }
 

@@ -40,7 +40,8 @@ impl Names {
             let call = self.call_before(placed)?;
             let types = &self.debug(placed.module)?.0.tables.types;
             let fits = |ty: &TypeId| holds(types, *ty, size);
-            let found = call.result.filter(fits).or(call.returned.filter(fits));
+            let told = [call.result, call.returned, call.elements];
+            let found = told.into_iter().flatten().find(fits);
             if let Some(ty) = found {
                 return Some(TypeHandle {
                     module: placed.module as u32,

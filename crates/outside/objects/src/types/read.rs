@@ -158,6 +158,27 @@ impl TypeTable {
             .find(|&c| debug.qualified_name(c).as_deref() == Some(name))
     }
 
+    /// The type of the elements that a vector of Rust's library holds, by its first type parameter: its own
+    /// pointer is one to bytes.
+    pub(crate) fn elements_held(&mut self, debug: &mut DebugInfo, id: TypeId) -> Option<TypeId> {
+        let plain = self.plain(id);
+        let known = self.get(plain)?;
+        let name = known.name.as_deref();
+        let is_vector = name.is_some_and(|name| name.starts_with("alloc::vec::Vec<"));
+        if known.language != Language::Rust || !is_vector {
+            return None;
+        }
+        let die = self.die_of(plain)?;
+        let unit = debug.unit(die.unit)?.clone();
+        let mut parameters = Vec::new();
+        let is_parameter = |entry: &LoadedEntry| entry.tag() == dw::DW_TAG_template_type_parameter;
+        let read = unit.for_each_child(die.offset, |entry| {
+            parameters.extend(is_parameter(entry).then(|| entry.clone()));
+        });
+        read.ok()?;
+        self.nested(debug, die.unit, parameters.first()?, 0)
+    }
+
     fn members(&mut self, debug: &mut DebugInfo, die: DieRef, depth: u32) -> Vec<Member> {
         let Some(unit) = debug.unit(die.unit).cloned() else {
             return Vec::new();

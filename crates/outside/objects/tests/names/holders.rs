@@ -98,7 +98,31 @@ fn a_box_vector_or_counted_reference_names_its_block() {
     check("rustc", "holders.rs", &["-g", "-C", "opt-level=0"], &[]);
     // Optimised, a vector lies in three registers from its first element on.
     let optimised = ["-g", "-C", "opt-level=2"];
-    check("rustc", "holders.rs", &optimised, &["filled"]);
+    check("rustc", "holders.rs", &optimised, &["filled", "gathered"]);
+}
+
+/// The vector's own pointer is one to bytes; the elements' type is a parameter of the vector's.
+#[test]
+fn a_vectors_block_is_of_the_type_of_its_elements() {
+    let Some(mut told) = blocks_of("rustc", "holders.rs", &["-g", "-C", "opt-level=2"]) else {
+        return;
+    };
+    let found: Vec<_> = told
+        .blocks
+        .iter()
+        .map(|(holder, stack)| {
+            // Four elements, and no multiple of one.
+            let of = |names: &mut Names, size| {
+                let ty = names.allocated_type(stack, size)?;
+                names.type_name(ty)
+            };
+            let sizes = [128, 100].map(|size| of(&mut told.names, size));
+            (holder.as_str(), sizes)
+        })
+        .filter(|(holder, _)| *holder == "gathered")
+        .collect();
+    let slot = Some("holders::Slot".to_owned());
+    assert_eq!(found, [("gathered", [slot, None])]);
 }
 
 /// The innermost function of the program that is no wrapper of the allocator.

@@ -58,6 +58,15 @@ fn vector(n: u64) {
     black_box(&filled);
 }
 #[inline(never)]
+fn gathered(n: u64) {
+    let gathered: Vec<Slot> = (0..n + 1).map(slot).collect();
+    tell("gathered");
+    let slots = &gathered;
+    std::thread::scope(|scope| {
+        scope.spawn(move || slots[0].hits.fetch_add(1, Ordering::Relaxed));
+    });
+}
+#[inline(never)]
 fn counted(n: u64) {
     let counted = Arc::new(slot(n));
     tell("counted");
@@ -69,6 +78,7 @@ fn main() {
     let n = std::env::args().count() as u64;
     boxed(n);
     vector(n);
+    gathered(n);
     counted(n);
     unsafe { INSIDE = true };
     print!("{}", std::fs::read_to_string("/proc/self/maps").unwrap());
