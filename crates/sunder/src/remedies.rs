@@ -151,7 +151,8 @@ impl Repair {
 }
 
 /// Runs a command and takes falsely shared data apart while it runs, each object by the remedy that
-/// fits: moved as by [`Repair`], or isolated as by [`Protect`].
+/// fits: moved as by [`Repair`], or isolated as by [`Protect`]. Heap blocks that are allocated later get
+/// cache lines of their own where blocks from the same calls shared lines falsely.
 ///
 /// ```no_run
 /// let first = sunder::Cure::new("./bench").run()?;
@@ -189,7 +190,8 @@ impl Cure {
         self
     }
 
-    /// Follows the plan of an earlier run: nothing is tried that did not help then.
+    /// Follows the plan of an earlier run: nothing is tried that did not help then, and blocks get lines of
+    /// their own from the first allocation on.
     #[must_use]
     pub fn with_plan(mut self, file: impl Into<PathBuf>) -> Self {
         self.0.plan = Some(file.into());

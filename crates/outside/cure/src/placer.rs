@@ -22,6 +22,8 @@ use sunder_wire::remap::MOST_MOVED;
 const WORTH_PLACING: f64 = 0.04;
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Most lines that are named in one look, as each takes a moment.
+const AT_ONCE: usize = 16;
 /// Blocks that each group of threads may place at first between two looks; doubled up to the second.
 const GRANT: u32 = 1 << 10;
 const LARGEST_GRANT: u32 = 1 << 14;
@@ -143,10 +145,11 @@ impl Placer {
                 && (v.owner.is_some() || runs.cost(v) >= WORTH_PLACING)
                 && v.cost_share > 0.0
         };
-        for verdict in verdicts.iter().filter(is_wanted) {
-            if !self.known.insert((verdict.line, verdict.first)) {
-                continue;
-            }
+        let known = &self.known;
+        let is_new = |v: &&Verdict| is_wanted(v) && !known.contains(&(v.line, v.first));
+        let new: Vec<&Verdict> = verdicts.iter().filter(is_new).take(AT_ONCE).collect();
+        for verdict in new {
+            self.known.insert((verdict.line, verdict.first));
             for object in blocks_apart(process, verdict) {
                 let program = proc::executable(process.id).ok();
                 let program = program.as_deref().and_then(Path::to_str);

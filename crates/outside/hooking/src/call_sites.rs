@@ -61,9 +61,12 @@ impl Chains {
 
     /// The chains by which an object of `program` may be allocated: a library that takes the place of
     /// `operator new` sees its call, and one that takes the place of `malloc` the call inside it. Empty
-    /// if the call is not known.
+    /// if the call is not known, or if the callers of a wrapper can't be told apart.
     pub fn of(&mut self, object: &Object, program: Option<&str>) -> Vec<Chain> {
-        self.with_doubt(object, program).0
+        match self.with_doubt(object, program) {
+            (chains, None) => chains,
+            (_, Some(_)) => Vec::new(),
+        }
     }
 
     fn with_doubt(
@@ -354,6 +357,25 @@ mod tests {
         }]));
         assert_eq!(list.text(), "0x10 /usr/bin/server\n");
         assert!(list.left_out[0].starts_with("finding 2") && list.left_out[0].contains("xmalloc"));
+    }
+
+    /// Who asks for chains alone is not told what they leave open.
+    #[test]
+    fn chains_that_are_not_exact_are_none() {
+        let mut chains = Chains::default();
+        let wrapped = heap(vec![
+            frame("xmalloc", Some("0x10")),
+            frame("main", Some("0x20")),
+        ]);
+        assert!(chains.of(&wrapped, Some(PROGRAM)).is_empty());
+        let own = heap(vec![frame("main", Some("0x20"))]);
+        let call = Call {
+            file: PROGRAM.into(),
+            offset: 0x20,
+            rule: None,
+        };
+        assert_eq!(chains.of(&own, Some(PROGRAM)), [vec![call]]);
+        assert!(chains.of(&heap(Vec::new()), Some(PROGRAM)).is_empty());
     }
 
     #[test]

@@ -12,6 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use sunder_observe::foreign::ForeignFiles;
 
+/// Larger sections, in bytes, are not read: that of a large browser has a third of it.
+const LARGEST: u64 = 64 << 20;
+
 /// How to find the caller's frame at one return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
@@ -64,6 +67,9 @@ fn read(files: &ForeignFiles, file: &str) -> Option<Frames> {
     let bytes = ReadCache::new(files.open(Path::new(file)).ok()?);
     let file = object::File::parse(&bytes).ok()?;
     let section = file.section_by_name(".eh_frame")?;
+    if section.size() > LARGEST {
+        return None;
+    }
     Some(Frames {
         bytes: section.data().ok()?.to_vec(),
         address: section.address(),
