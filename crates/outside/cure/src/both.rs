@@ -109,7 +109,8 @@ impl LiveRemedy for Both<'_> {
         if self.isolator.is_isolating() && !self.mover.retired {
             self.mover.retire();
         }
-        self.placer.step(live, &mut self.isolator);
+        let names = self.mover.has_decided();
+        self.placer.step(live, names, &mut self.isolator);
     }
 
     fn ended(&mut self, live: &mut Live) {

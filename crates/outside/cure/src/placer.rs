@@ -22,6 +22,10 @@ use sunder_wire::remap::MOST_MOVED;
 const WORTH_PLACING: f64 = 0.04;
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// So long after the first suspicion nobody else is about to ask for names.
+const WITHOUT_NAMES: Duration = Duration::from_millis(500);
+/// Pause between two searches for files that were loaded late.
+const FILES_EVERY: Duration = Duration::from_millis(500);
 /// Most lines that are named in one look, as each takes a moment.
 const AT_ONCE: usize = 16;
 /// Blocks that each group of threads may place at first between two looks; doubled up to the second.
@@ -46,6 +50,7 @@ pub struct Placer {
     memory: Memory,
     grant: u32,
     next_look: Duration,
+    next_files: Duration,
 }
 
 /// How much memory placing may have taken.
@@ -100,15 +105,18 @@ impl Placer {
         }
     }
 
-    /// Looks at the lines, and lets more blocks be placed.
-    pub fn step(&mut self, live: &mut Live, by: &mut Protector<'_>) {
+    /// Looks at the lines, and lets more blocks be placed. `names` says that another remedy has found its
+    /// names by now. Without that, the lines wait: their debug information is being read beside the loop,
+    /// and whoever asks for it must wait for the end of that.
+    pub fn step(&mut self, live: &mut Live, names: bool, by: &mut Protector<'_>) {
         let id = self.process;
         let elapsed = live.elapsed();
         if elapsed < self.next_look {
             return;
         }
         self.next_look = elapsed + LOOK_EVERY;
-        if live.first_suspect.is_some() {
+        let since = live.first_suspect.map(|at| elapsed.saturating_sub(at));
+        if since.is_some_and(|since| names || since >= WITHOUT_NAMES) {
             let unwatched = live.watch_refused.is_some();
             let process = live.session.process(id);
             self.look(process, elapsed, unwatched, by);
@@ -116,7 +124,10 @@ impl Placer {
         if self.placed.is_empty() {
             return;
         }
-        by.note_files(live.session.process(id).mappings());
+        if elapsed >= self.next_files {
+            self.next_files = elapsed + FILES_EVERY;
+            by.note_files(live.session.process(id).mappings());
+        }
         let (left, placed) = by.placing();
         let resident = Fields::read(Folder::Process(id)).ok();
         let resident = resident.and_then(|fields| fields.kibibytes("VmRSS"));

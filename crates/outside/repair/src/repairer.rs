@@ -288,12 +288,7 @@ impl Repairer {
     /// At the end: what seems to be worth a move is told even if nothing came of it, so that nobody
     /// takes the program for one without false sharing.
     pub fn note_undecided(&mut self, live: &mut Live) {
-        let decided = self.hindrance.is_some()
-            || self.retired
-            || self.chaos.is_some()
-            || !self.attempts.is_empty()
-            || !self.refused.is_empty();
-        if !decided {
+        if !self.has_decided() && self.chaos.is_none() {
             let process = live.session.process(self.process);
             self.undecided = self.chooser.undecided(process);
         }
@@ -309,6 +304,12 @@ impl Repairer {
                 !self.retired && is_on_its_way(area) || matches!(state, ACTIVE | ROLLING_BACK)
             })
         })
+    }
+
+    /// Whether anything was decided about the program's lines.
+    pub fn has_decided(&self) -> bool {
+        let any = !self.attempts.is_empty() || !self.refused.is_empty();
+        any || self.hindrance.is_some() || self.retired
     }
 
     /// The bytes that cost enough and could not be moved, or did not stay; all bytes if nothing can
