@@ -37,7 +37,7 @@ sunder_guest::watched_heap!(Blocks);
 fn has_its_lines(block: *mut c_void, size: usize) -> bool {
     // SAFETY: a block of this program's allocator.
     let usable = unsafe { libc::malloc_usable_size(block) };
-    block as usize % 64 == 0 && usable >= size.next_multiple_of(64)
+    (block as usize).is_multiple_of(64) && usable >= size.next_multiple_of(64)
 }
 
 fn fill(block: *mut c_void, size: usize) {
@@ -77,11 +77,11 @@ fn main() {
 
             for alignment in [16, 64, 4096] {
                 let block = libc::aligned_alloc(alignment, size);
-                assert!(has_its_lines(block, size) && block as usize % alignment == 0);
+                assert!(has_its_lines(block, size) && (block as usize).is_multiple_of(alignment));
                 libc::free(block);
                 let mut block = null_mut();
                 assert_eq!(libc::posix_memalign(&raw mut block, alignment, size), 0);
-                assert!(has_its_lines(block, size) && block as usize % alignment == 0);
+                assert!(has_its_lines(block, size) && (block as usize).is_multiple_of(alignment));
                 libc::free(block);
             }
         }
