@@ -11,8 +11,8 @@
 //! - [`pool`] keeps the heaps of threads that have ended for new ones.
 //! - [`lock`] has the locks behind which threads share what is no thread's own, and [`fork`] makes it
 //!   good in children.
-//! - [`fatal`] ends a program that has damaged the heap, with a sentence; [`code`] says for it where a
-//!   call lies.
+//! - [`fatal`] ends a program that has damaged the heap, with a sentence; [`sunder_guest::code`] says
+//!   for it where a call lies.
 //! - [`start`] is the constructor, and [`config`] has the settings that it reads.
 //! - [`site`] finds the call site of an allocation, under policies that need it.
 //!
