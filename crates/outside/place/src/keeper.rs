@@ -47,8 +47,11 @@ impl Keeper {
         // SAFETY: this process has one thread, so the child may do whatever we may.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
-            // The child's copy of `alive` is closed in `keep`.
-            0 => keep(kept, over),
+            0 => {
+                // With its own copy, the keeper would wait for itself.
+                drop(alive);
+                keep(kept, over)
+            }
             process => Ok(Self {
                 process,
                 _alive: alive,
@@ -93,9 +96,11 @@ fn keep(kept: &[RawFd], over: OwnedFd) -> ! {
     unsafe { libc::_exit(0) }
 }
 
+/// The open descriptors; those that may be open, where the kernel does not list them.
 fn descriptors() -> Vec<RawFd> {
+    const USUAL_LIMIT: RawFd = 1024;
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
-        return Vec::new();
+        return (0..USUAL_LIMIT).collect();
     };
     let number = |name: &OsStr| name.to_str()?.parse().ok();
     entries
