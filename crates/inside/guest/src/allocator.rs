@@ -17,6 +17,9 @@ use sunder_access::PAGE_SIZE as PAGE;
 
 /// Bytes of a cache line.
 const LINE: usize = sunder_access::LINE as usize;
+/// Larger blocks, in bytes, are never placed: they share only two of their many lines, and `calloc` and
+/// `realloc` of them leave to the kernel what placing would have to write and copy.
+const MOST_PLACED: usize = 64 << 10;
 
 /// The real functions.
 pub mod real {
@@ -50,8 +53,8 @@ pub struct Caller {
 /// What a library does about the program's blocks. The functions of this module call it in the
 /// thread that allocates.
 pub trait Watch {
-    /// Whether the block that `caller` asks for is to begin and end at cache lines. Asked once for each
-    /// block.
+    /// Whether the block that `caller` asks for is to begin and end at cache lines. Asked at most once for
+    /// each block.
     #[inline]
     fn places(_caller: Caller) -> bool {
         false
@@ -193,7 +196,7 @@ pub mod inner {
         bp: u64,
     ) -> *mut c_void {
         let caller = Caller { sp, bp };
-        if W::places(caller) {
+        if size <= MOST_PLACED && W::places(caller) {
             return place::<W>(size, 1, caller);
         }
         let Some(real) = real::malloc() else {
@@ -235,6 +238,7 @@ pub mod inner {
     ) -> *mut c_void {
         let caller = Caller { sp, bp };
         if let Some(all) = count.checked_mul(size)
+            && all <= MOST_PLACED
             && W::places(caller)
         {
             let block = place::<W>(all, 1, caller);
@@ -260,7 +264,7 @@ pub mod inner {
         bp: u64,
     ) -> *mut c_void {
         let caller = Caller { sp, bp };
-        if alignment.is_power_of_two() && W::places(caller) {
+        if alignment.is_power_of_two() && size <= MOST_PLACED && W::places(caller) {
             return place::<W>(size, alignment, caller);
         }
         let Some(real) = real::aligned_alloc() else {
@@ -278,7 +282,7 @@ pub mod inner {
         bp: u64,
     ) -> *mut c_void {
         let caller = Caller { sp, bp };
-        if alignment.is_power_of_two() && W::places(caller) {
+        if alignment.is_power_of_two() && size <= MOST_PLACED && W::places(caller) {
             return place::<W>(size, alignment, caller);
         }
         let Some(real) = real::memalign() else {
@@ -302,10 +306,10 @@ pub mod inner {
         let caller = Caller { sp, bp };
         // What the program did not ask for must not turn an error into a success.
         let valid = alignment.is_power_of_two() && alignment.is_multiple_of(size_of::<usize>());
-        let whole = size.max(1).checked_next_multiple_of(LINE);
-        let (wanted, room) = match whole.filter(|_| valid && W::places(caller)) {
-            Some(whole) => (alignment.max(LINE), whole),
-            None => (alignment, size),
+        let (wanted, room) = if valid && size <= MOST_PLACED && W::places(caller) {
+            (alignment.max(LINE), size.max(1).next_multiple_of(LINE))
+        } else {
+            (alignment, size)
         };
         // SAFETY: the caller's arguments, but for more room and a larger alignment, under the same
         // contract.
@@ -332,7 +336,7 @@ pub mod inner {
             return serve_early(block.is_null().then_some(size), 16);
         };
         // A size of 0 may mean `free`.
-        let places = size > 0 && W::places(caller);
+        let places = (1..=MOST_PLACED).contains(&size) && W::places(caller);
         if places && block.is_null() {
             return place::<W>(size, 1, caller);
         }

@@ -57,7 +57,7 @@ fn main() {
     let told = || SIZE.load(Ordering::Relaxed);
     // SAFETY: blocks of this program's allocator, each freed once.
     unsafe {
-        for size in [1, 24, 64, 65, 4096, 100_000] {
+        for size in [1, 24, 64, 65, 4096, 20_000] {
             let block = libc::malloc(size);
             assert_eq!(told(), size, "the size that was asked for");
             assert!(has_its_lines(block, size));
@@ -85,6 +85,13 @@ fn main() {
                 libc::free(block);
             }
         }
+        // Large blocks come from the allocator as they are.
+        let large = libc::calloc(100, 1000);
+        assert!((0..100_000).all(|at| large.cast::<u8>().add(at).read() == 0));
+        fill(large, 100_000);
+        let larger = libc::realloc(large, 200_000);
+        assert!(is_filled(larger, 100_000));
+        libc::free(larger);
         let first = libc::realloc(null_mut(), 24);
         assert!(has_its_lines(first, 24));
         libc::free(first);

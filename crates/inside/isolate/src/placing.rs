@@ -28,7 +28,7 @@ pub unsafe extern "C" fn sunder_isolate_places(sp: *const u64, bp: u64) -> c_int
     c_int::from(some && is_listed(&control.placing, Caller { sp, bp }))
 }
 
-#[cold]
+#[inline(never)]
 fn is_listed(placing: &Placing, caller: Caller) -> bool {
     let count = placing.count.load(Acquire);
     if placing.looked.load(Acquire) != count {
