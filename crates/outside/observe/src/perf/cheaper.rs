@@ -83,6 +83,9 @@ pub(super) fn is_cheaper_on_cpus(process: ProcessId, hz: u32) -> bool {
 #[derive(Debug)]
 pub(super) struct Again {
     process: ProcessId,
+    /// The effective user at the start. If the process goes on with another one's rights, the kernel ends
+    /// the events on its threads, and there must be no others.
+    user: Option<u32>,
     last: Option<Until>,
     next: Instant,
 }
@@ -92,6 +95,7 @@ impl Again {
     pub(super) fn begin(process: ProcessId) -> Self {
         Self {
             process,
+            user: effective_user(process),
             last: None,
             next: Instant::now() + PAUSE,
         }
@@ -113,8 +117,12 @@ impl Again {
         let cheaper = ran.is_some_and(|ran| ran.switches >= LEAST_SWITCHES && is_cheaper(ran, hz));
         self.last = now;
         self.next = Instant::now() + PAUSE.max(begun.elapsed() * TO_LOOK);
-        cheaper
+        cheaper && self.user.is_some() && effective_user(self.process) == self.user
     }
+}
+
+fn effective_user(process: ProcessId) -> Option<u32> {
+    Some(proc::status(process).ok()?.effective_user)
 }
 
 fn is_cheaper(ran: Ran, hz: u32) -> bool {
