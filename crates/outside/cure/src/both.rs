@@ -1,5 +1,6 @@
-//! Both remedies at one running program, of which at most one acts on what is there at any time. Driven by the loop
-//! of `live`. It must not look at the program itself.
+//! All remedies at one running program. Of moving and isolating, which act on what is there, at most one
+//! does so at any time; placing concerns what comes. Driven by the loop of `live`. It must not look at
+//! the program itself.
 
 use crate::placer::Placer;
 use crate::tell;

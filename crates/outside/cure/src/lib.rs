@@ -3,8 +3,8 @@
 //! Moving comes first, as it works for atomic data too and costs nothing once it is done. What
 //! can't be moved, or did not gain anything at its new place, is isolated, if that is safe. At any
 //! time at most one of the two acts on the program. Beside them, blocks that are allocated later get
-//! lines of their own where blocks from the same calls had shared lines falsely (`placer`). What was chosen can be saved and followed in
-//! the next run ([`Options::plan`]). See `docs/design/cure.md`.
+//! lines of their own where blocks from the same calls had shared lines falsely (`placer`). What was
+//! chosen can be saved and followed in the next run ([`Options::plan`]). See `docs/design/cure.md`.
 //!
 //! Used by the program `sunder`. It must not print or exit, and must not decide whether a remedy is
 //! safe: each remedy does that for itself.

@@ -2,6 +2,7 @@
 //! anything.
 
 use sunder_findings::{IsolatedObject, PlacedObject, file_name};
+use sunder_live::counted;
 
 /// The line of a repair that found nothing.
 const NOTHING: &str = "nothing to repair: ";
@@ -60,9 +61,9 @@ pub fn placed(placed: &[PlacedObject], blocks: u64) -> Vec<String> {
     match (placed.is_empty(), blocks) {
         (true, _) => {}
         (false, 0) => lines.push("no such block was allocated since".into()),
-        (false, 1) => lines.push("in all 1 block was given lines of its own".into()),
         (false, _) => lines.push(format!(
-            "in all {blocks} blocks were given lines of their own"
+            "placed {} in all",
+            counted(blocks as usize, "block")
         )),
     }
     lines
@@ -129,7 +130,7 @@ mod tests {
             "gave each new `Tally` that is allocated at a.cpp:3 cache lines of its own from the start, as \
              the plan says",
             "gave each new `Tally` that is allocated at a.cpp:9 cache lines of its own from 34 ms on",
-            "in all 5 blocks were given lines of their own",
+            "placed 5 blocks in all",
         ];
         assert_eq!(lines, expected);
         assert_eq!(
