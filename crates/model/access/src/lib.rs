@@ -19,7 +19,7 @@ pub use address::{
 };
 pub use granule::{ByteMask, Granule, InvalidGranule, LINE, PAGE, PAGE_SIZE};
 #[cfg(feature = "alloc")]
-pub use mapping::{Mapping, Mappings};
+pub use mapping::{Mapping, Mappings, is_own_file};
 
 /// What an access does to its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -27,6 +27,12 @@ pub struct Mapping {
     pub shared: bool,
 }
 
+/// Whether this path, as the kernel tells it of a mapping, is that of a memory file that Sunder made: a
+/// library of ours in the target, or memory that it shares with us.
+pub fn is_own_file(path: &str) -> bool {
+    path.starts_with("/memfd:sunder-")
+}
+
 impl Mapping {
     /// Whether it maps a file (not anonymous memory, not a kernel name).
     pub fn is_file(&self) -> bool {

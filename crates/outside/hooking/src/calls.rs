@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use sunder_access::{Mapping, Mappings};
+use sunder_access::{Mapping, Mappings, is_own_file};
 use sunder_observe::code::ModuleCode;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_rewrite::sites::{Entering, Function, Number, Want};
@@ -155,7 +155,7 @@ impl Calls {
                 continue;
             }
             let path = &mapping.path;
-            if path.starts_with('[') || path.starts_with("/memfd:sunder-") || is_covered(path) {
+            if path.starts_with('[') || is_own_file(path) || is_covered(path) {
                 continue;
             }
             let (harmful, leads) = (self.harmful, self.leads);
@@ -176,7 +176,7 @@ impl Calls {
 /// The executable mappings, without the copies of code that we made.
 pub fn code(mappings: &Mappings) -> impl Iterator<Item = &Mapping> {
     let all = mappings.iter().filter(|m| m.execute);
-    all.filter(|m| !m.path.starts_with("/memfd:sunder-"))
+    all.filter(|m| !is_own_file(&m.path))
 }
 
 /// Executable memory without a file: code that was made at run time.

@@ -30,7 +30,7 @@ use object::read::elf::ElfFile64;
 use sections::Dwarf;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use sunder_access::LinkAddress;
+use sunder_access::{LinkAddress, is_own_file};
 use unit::{MAIN, SUPPLEMENTARY};
 use units::Units;
 
@@ -38,8 +38,6 @@ use units::Units;
 /// rows of the line table back. Farther back, it would be the line of something else.
 const BORROW_BYTES: u64 = 512;
 const BORROW_ROWS: usize = 32;
-/// Our own libraries in the program, whose names nobody needs.
-const OURS: &str = "/memfd:sunder-";
 
 /// The debug information of one module.
 pub(crate) struct DebugInfo {
@@ -58,11 +56,8 @@ impl DebugInfo {
         limits: &mut Vec<String>,
     ) -> Option<Self> {
         let shown = image.path.display();
-        if image
-            .path
-            .to_str()
-            .is_some_and(|path| path.starts_with(OURS))
-        {
+        // Nobody needs the names of our own libraries in the program.
+        if image.path.to_str().is_some_and(is_own_file) {
             return None;
         }
         let found = match debug_file::find(image, options) {

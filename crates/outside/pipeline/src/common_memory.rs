@@ -1,12 +1,11 @@
 //! Which mappings are memory that processes have in common (`MAP_SHARED`, memory files, System V
 //! segments). Pure; used by `process` and `shared`.
 
-use sunder_access::{Mapping, Mappings};
+use sunder_access::{Mapping, Mappings, is_own_file};
 
 /// Whether other processes may write to the mapping's memory.
 pub fn is_common(mapping: &Mapping) -> bool {
-    let ours = mapping.path.starts_with("/memfd:sunder-");
-    mapping.shared && mapping.inode != 0 && !ours
+    mapping.shared && mapping.inode != 0 && !is_own_file(&mapping.path)
 }
 
 /// Whether a process with these mappings has memory in common with others that is written at

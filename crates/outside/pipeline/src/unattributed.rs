@@ -5,6 +5,7 @@
 use crate::naming::user_frame;
 use crate::process::Process;
 use std::collections::BTreeMap;
+use sunder_access::is_own_file;
 use sunder_findings::{Run, Unattributed};
 
 /// The most functions that are listed.
@@ -12,9 +13,6 @@ const MOST_FUNCTIONS: usize = 5;
 
 /// Functions with a lesser share of all time are not listed.
 const LEAST_PERCENT: f64 = 1.0;
-
-/// How the paths of our own libraries in the program begin.
-const OURS: &str = "/memfd:sunder-";
 
 /// Such time over all processes, in nanoseconds.
 #[derive(Debug, Default)]
@@ -50,7 +48,7 @@ impl BlindTime {
                 _ => frame.function.clone(),
             };
             let place = match &frame.module {
-                Some(module) if module.starts_with(OURS) => ("Sunder's own libraries".into(), None),
+                Some(module) if is_own_file(module) => ("Sunder's own libraries".into(), None),
                 module => (function, module.clone()),
             };
             *self.functions.entry(place).or_default() += time;

@@ -2,7 +2,7 @@
 //! `pattern` and `chaos`, and by `repairer` before bytes are moved again.
 
 use super::common::may_be_alone;
-use sunder_access::{Address, Mapping, Mappings, PAGE};
+use sunder_access::{Address, Mapping, Mappings, PAGE, is_own_file};
 use sunder_pipeline::Process;
 
 /// Whether the bytes of these pages may be moved at all.
@@ -78,7 +78,7 @@ fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, St
     let program = mappings
         .iter()
         // Code of ours may lie below the program.
-        .find(|m| m.is_file() && !m.path.starts_with("/memfd:sunder-"))
+        .find(|m| m.is_file() && !is_own_file(&m.path))
         .map_or("", |m| m.path.as_str());
     if mapping.span.end().0 < page + len {
         return Err("it lies on two mappings".into());

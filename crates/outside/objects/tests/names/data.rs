@@ -276,6 +276,31 @@ fn the_heap_of_go_is_no_threads_stack() {
     }
 }
 
+/// Of a program that has become another, observers may have learned the mappings of code alone.
+#[test]
+fn a_global_is_named_where_only_mappings_of_code_are_known() {
+    let Some(program) = compile("counters.c", &["-g"]) else {
+        return;
+    };
+    let global = program.address("counters");
+    let whole = program.names().object_at(global, &ObjectContext::default());
+    let mut names = program.names();
+    names.set_mappings(
+        program
+            .mappings()
+            .iter()
+            .filter(|m| m.execute)
+            .cloned()
+            .collect(),
+    );
+    let by_code = names.object_at(global, &ObjectContext::default());
+    assert_eq!(by_code.kind, ObjectKind::Global);
+    assert_eq!((&by_code.name, by_code.start), (&whole.name, whole.start));
+    // Beyond the file's last segment nothing is its own.
+    let beyond = names.object_at(Address(global.0 + (1 << 30)), &ObjectContext::default());
+    assert_eq!(beyond.kind, ObjectKind::Unknown);
+}
+
 #[test]
 fn heap_blocks_and_stacks_come_from_the_context() {
     let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
