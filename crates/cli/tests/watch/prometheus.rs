@@ -302,8 +302,10 @@ fn a_real_prometheus_has_the_watch_s_figures_also_after_restarts() {
             all.len() == 1 && all[0] <= sum * 1.25,
             "{job}: {all:?}, {sum}"
         );
+        // None where the second watch had counted more than the first ever did when it was first asked:
+        // an idle processor counts nothing, a busy one 99 samples a second.
         let resets = prometheus.query(&format!("resets({series}[1h])"));
-        assert_eq!(resets, [1.0], "{job}");
+        assert!(matches!(resets[..], [0.0 | 1.0]), "{job}: {resets:?}");
     }
     let page = get(
         of_exporter
