@@ -3,9 +3,10 @@
 //! `live`. Enters heap blocks and mappings into the control file, so that the library reports when
 //! they are freed or unmapped. Must not isolate a thread itself: it asks the keeper for pages.
 
-use super::allowed::{RECENT, counts, is_certain, may_be_isolated, used_by_one_each};
+use super::allowed::RECENT;
 use super::commits::CommitLog;
 use super::gains::{Gained, Gains};
+use super::isolatable::{Seen, WORTH_ISOLATING, isolatable};
 use super::keeper::Keeper;
 use super::lasting::{GONE, Lasting};
 use super::pages::{LARGEST, PageRequest, Pages};
@@ -22,9 +23,6 @@ use sunder_pipeline::{Part, objects_on_line, show_object};
 use sunder_sharing::{Confidence, PageRuns, Verdict};
 use sunder_wire::isolation::{COSTLY, GONE as NOT_THERE};
 
-/// Lines that together cost a smaller share of their threads' time are not worth stopping the program
-/// for.
-const WORTH_ISOLATING: f64 = 0.04;
 /// How long we wait for further lines after the first one is confirmed.
 const GATHERING: Duration = Duration::from_millis(30);
 /// How long at most we wait for the threads to be measured, for comparison with their speed in isolation.
@@ -287,41 +285,19 @@ impl Chooser {
         parts: &[Part],
         verdicts: &[Verdict],
     ) -> Result<Vec<Span>, String> {
-        let mut subjects = Vec::new();
-        for part in parts {
-            let object = show_object(process, &part.name, None);
-            let span = part.name.span().ok_or("its size is not known")?;
-            let lasting = Lasting::of(process, &object, (span, part.name.thread), verdict)?;
-            let seen = if lasting.is_private_mapping() {
-                let one_each = used_by_one_each(process, &object, verdict.line, self.strict);
-                let certain = verdicts.iter().filter(|v| is_certain(v));
-                certain.map(|v| v.line.0).chain(one_each).collect()
-            } else {
-                verdicts.iter().map(|v| v.line.0).collect()
+        let is_chosen = |span: Span| {
+            let has = |s: &Subject| {
+                let (start, end) = (s.request.start, s.request.start + s.request.size);
+                start <= span.start.0 && span.end().0 <= end
             };
-            // All of a part counts, not only this line of it.
-            let may_be = |span: Span| {
-                let mut others = verdicts.iter().filter(|v| counts(v, span));
-                others.try_for_each(|other| may_be_isolated(&object, span, other, self.strict))
-            };
-            let mut spans = lasting.parts(span, verdict.line.0, &seen).into_iter();
-            let first = spans.next().ok_or(GONE)?;
-            may_be_isolated(&object, first, verdict, self.strict)?;
-            may_be(first)?;
-            subjects.push((first, lasting.clone()));
-            let is_chosen = |span: &Span| {
-                let has = |s: &Subject| {
-                    let (start, end) = (s.request.start, s.request.start + s.request.size);
-                    start <= span.start.0 && span.end().0 <= end
-                };
-                self.subjects.iter().any(has)
-            };
-            let others = spans.filter(|span| !is_chosen(span) && may_be(*span).is_ok());
-            subjects.extend(others.map(|span| (span, lasting.clone())));
-        }
-        if subjects.is_empty() {
-            return Err("it is not known what it is".into());
-        }
+            self.subjects.iter().any(has)
+        };
+        let seen = Seen {
+            line: verdict,
+            all: verdicts,
+            strict: self.strict,
+        };
+        let subjects = isolatable(process, parts, &seen, &is_chosen)?;
         let spans = subjects.iter().map(|(span, _)| *span).collect();
         for (span, lasting) in subjects {
             let block = match lasting {

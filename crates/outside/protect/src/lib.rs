@@ -17,6 +17,7 @@ mod gains;
 mod guard;
 mod hooks;
 mod image;
+mod isolatable;
 mod keeper;
 mod lasting;
 mod ledger;
@@ -33,6 +34,7 @@ mod target;
 mod threads;
 mod upkeep;
 
+pub use isolatable::could_isolate;
 pub use live::Protector;
 pub use options::Options;
 pub use outcome::Outcome;

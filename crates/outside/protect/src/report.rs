@@ -10,6 +10,7 @@ use sunder_access::{Address, Span};
 use sunder_findings::{PrivatePage, Progress};
 use sunder_gain::gained::told;
 use sunder_live::{LEFT_ALONE, counted};
+use sunder_plan::progress::WORTH_KEEPING;
 use sunder_wire::isolation::{BESIDE, COSTLY, Control, LEFT_OUT, closed, why};
 use sunder_wire::tracking::page;
 
@@ -258,7 +259,9 @@ impl Summary {
         } else {
             String::new()
         };
-        let written = if self.commits == 0 {
+        let written = if self.commits == 0 && self.gained() {
+            ", without a commit: no thread changed a byte there".to_owned()
+        } else if self.commits == 0 {
             ", for nothing: no thread wrote there before it had to come back".to_owned()
         } else {
             let turns = self.interleaved_writes.filter(|turns| *turns > 0);
@@ -288,6 +291,13 @@ impl Summary {
             counted(self.pages as usize, "page"),
             counted(self.episodes as usize, "episode"),
         )
+    }
+
+    /// Whether threads were seen to get on faster by it.
+    fn gained(&self) -> bool {
+        let mut objects = self.objects.iter().flatten();
+        let pays = |object: &Isolated| object.progress.as_ref().map(|p| p.gain >= WORTH_KEEPING);
+        objects.any(|object| pays(object) == Some(true))
     }
 
     /// The names of the chosen objects, and when the first was isolated.
@@ -375,6 +385,21 @@ mod tests {
         (summary.pages, summary.episodes) = (2, 3);
         let nothing = "isolated 2 pages in 3 episodes, for nothing: no thread wrote there before it had to come back";
         assert_eq!(summary.line(), nothing);
+        let gain = |gain| Isolated {
+            name: "levels".into(),
+            spans: Vec::new(),
+            at_seconds: 0.1,
+            cost_percent: 50.0,
+            interleaved_writes: None,
+            progress: Some(Progress {
+                gain,
+                threads: Vec::new(),
+            }),
+        };
+        summary.objects = Some(vec![gain(0.5), gain(2.0)]);
+        let same = "isolated `levels` after 100 ms: 2 pages in 3 episodes, without a commit: no thread changed a byte there";
+        assert!(summary.line().starts_with(same), "{}", summary.line());
+        summary.objects = None;
         (summary.commits, summary.committed_bytes) = (1, 8);
         let some = "isolated 2 pages in 3 episodes, 1 commit of 8 bytes";
         assert_eq!(summary.line(), some);

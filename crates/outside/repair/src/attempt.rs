@@ -27,6 +27,13 @@ const PATIENCE_OF_OTHERS: u32 = 20;
 /// What a fault costs its thread, roughly.
 const FAULT: Duration = Duration::from_micros(3);
 
+/// A lesser gain is little.
+const LITTLE: f64 = 1.25;
+/// So many times as much as was gained is much more.
+const MUCH: f64 = 1.25;
+/// No contention leaves its threads less of their time than this.
+const LEAST_LEFT: f64 = 0.01;
+
 /// The time between two readings of the monotonic clock in ns.
 const fn elapsed(from: u64, to: u64) -> Duration {
     Time(to).since(Time(from))
@@ -155,14 +162,16 @@ impl Attempt {
         let new = over.clone().count() > self.told_over;
         self.told_over = over.clone().count();
         let last = over.next_back().map(|back| back.0);
-        new && matches!(last, Some(BY_TOOL | BY_FAULTS | BY_KERNEL | BY_MAPPING))
+        let is_left = self.rethought().is_some_and(|why| !why.seeks_layout());
+        new && !is_left && matches!(last, Some(BY_TOOL | BY_FAULTS | BY_KERNEL | BY_MAPPING))
     }
 
     /// Whether its bytes did not stay away, and whoever else can help is welcome at `now`: not as long
     /// as another layout is looked for because some bytes had stayed together.
     pub fn has_failed(&self, now: u64) -> bool {
         let is_over = |stay: &Stay| {
-            let waits = u64::from(stay.rethought.is_some()) * RETHINK.as_nanos() as u64;
+            let seeks = stay.rethought.is_some_and(Rethought::seeks_layout);
+            let waits = u64::from(seeks) * RETHINK.as_nanos() as u64;
             stay.back
                 .is_some_and(|(_, at)| now >= at.saturating_add(waits))
         };
@@ -264,7 +273,24 @@ impl Attempt {
         }
     }
 
-    /// Asks for the bytes to go back because another layout is expected to do better. Nothing is done if
+    /// Why the last stay ends, or has ended, though something was gained.
+    fn rethought(&self) -> Option<Rethought> {
+        self.stays.last()?.rethought
+    }
+
+    /// Whether threads were measured and gained much less by the present stay than their contention seemed
+    /// to cost them.
+    pub fn gained_little(&self) -> bool {
+        let stay = self.stays.last().filter(|stay| stay.back.is_none());
+        let gain = stay
+            .filter(|stay| stay.rethought.is_none())
+            .and_then(Stay::gain);
+        let promised = 1.0 / (1.0 - self.proposal.cost_share).max(LEAST_LEFT);
+        matches!(self.phase, Phase::Settled)
+            && gain.is_some_and(|gain| gain < LITTLE && gain * MUCH < promised)
+    }
+
+    /// Asks for the bytes to go back because something else is expected to do better. Nothing is done if
     /// they are back, or on their way.
     pub fn rearrange(&mut self, area: &Area, why: Rethought) {
         let stays = area.state.load(Acquire) == ACTIVE && area.wanted.load(Acquire) != ROLL_BACK;

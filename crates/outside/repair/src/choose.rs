@@ -2,6 +2,9 @@
 //! reason for lines that are left alone. Called by `repairer` at each look. It must not move anything
 //! itself.
 
+mod left;
+
+use super::beside::Beside;
 use super::decisions::Decisions;
 use super::elements::Objects;
 use super::known::Known;
@@ -47,6 +50,8 @@ pub struct Chooser {
     pub only: Option<Vec<Span>>,
     /// What was seen of bytes that had stayed together.
     pub learned: Learned,
+    /// Another remedy that may come first.
+    pub beside: Beside,
     sampled: Sampled,
 }
 
@@ -167,6 +172,10 @@ impl Chooser {
         }
         let saved = recognised.get(&first.line.0).copied();
         let proposal = self.plan(process, first, &settled, saved, &runs);
+        let proposal = proposal.and_then(|proposal| match worth && saved.is_none() {
+            true => self.beside.leave(process, proposal),
+            false => Ok(proposal),
+        });
         let planned = Planned {
             proposal: &proposal,
             worth,
@@ -198,27 +207,6 @@ impl Chooser {
                 reason,
             }),
         }
-    }
-
-    /// The object on this line, if it is left alone without a try. Another remedy waits for it.
-    fn left_by_plan(&mut self, process: &mut Process, line: &Verdict) -> Option<Unrepaired> {
-        let memory = (line.line, line.first);
-        if self.not.is_empty() || self.may_be_moved == Some(memory) {
-            return None;
-        }
-        // Objects are recognised by names, which need the present mappings.
-        let mappings = process.mappings().clone();
-        process.names.set_mappings(mappings);
-        let object = object_name(process, line);
-        let Some(reason) = self.not.get(&object).cloned() else {
-            self.may_be_moved = Some(memory);
-            return None;
-        };
-        Some(Unrepaired {
-            object,
-            address: Some(line.line),
-            reason,
-        })
     }
 
     /// The look's outcome as long as the planned move must wait; `None` if it may begin.
@@ -277,30 +265,6 @@ impl Chooser {
         }
         self.pending = None;
         (!contended).then_some(Look::Nothing)
-    }
-
-    /// The object whose false sharing seems to cost most, if it seems to be worth a move. For a
-    /// program that has ended before anything was decided about its lines.
-    pub fn undecided(&self, process: &mut Process) -> Option<Unrepaired> {
-        let verdicts = process.judge.verdicts();
-        let runs = PageRuns::of(verdicts.iter(), MOST_MOVED);
-        let worth = verdicts.iter().filter(|v| {
-            v.owner.is_none()
-                && is_among(self.only.as_deref(), v.line)
-                && v.confidence() >= Confidence::Sampled
-                && runs.false_cost(v) >= WORTH_MOVING
-        });
-        let dearest =
-            worth.max_by(|one, other| runs.false_cost(one).total_cmp(&runs.false_cost(other)))?;
-        Some(Unrepaired {
-            object: object_name(process, dearest),
-            address: Some(dearest.line),
-            reason: format!(
-                "it may be shared falsely (up to {:.0} % of its threads' time), but not enough was seen \
-                 of it before the end",
-                runs.false_cost(dearest).min(1.0) * 100.0
-            ),
-        })
     }
 
     /// The bytes of these spans are looked at again, whatever was decided about them.

@@ -9,6 +9,7 @@
 
 pub mod attach;
 mod attempt;
+mod beside;
 mod busy;
 pub mod by_hand;
 mod chaos;
@@ -37,6 +38,7 @@ mod soundness;
 mod tell;
 mod urgency;
 
+pub use beside::Rival;
 pub use repairer::{Detail, Repairer};
 
 use anyhow::{Context, Result};
@@ -50,6 +52,7 @@ use sunder_findings::{Findings, Limit, Object, ObjectKind};
 use sunder_live::{
     Begun, Observation, ObserveOptions, ObserverChoice, Show, observe_with, program,
 };
+use sunder_observe::monotonic_now;
 
 /// What to repair, and how.
 #[derive(Clone, Debug, Default)]
@@ -159,6 +162,19 @@ impl Repairer {
             .iter()
             .map(|o| (o.clone(), why.to_owned()))
             .collect();
+    }
+
+    /// The caller has another remedy, which comes first where bytes would fall into many pieces.
+    pub fn set_beside(&mut self, other: Rival) {
+        self.chooser.beside.other = Some(other);
+    }
+
+    /// Bytes that were left to the other remedy may be moved, if it is taken not to come.
+    fn take_back(&mut self) {
+        let spans = self.chooser.beside.take_back(monotonic_now());
+        if !spans.is_empty() {
+            self.wanted_again(&spans);
+        }
     }
 
     /// Takes everything of ours out of the program, if anything is in it, and moves nothing any

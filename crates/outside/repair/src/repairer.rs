@@ -185,6 +185,7 @@ impl LiveRemedy for Repairer {
             return;
         }
         self.next_look = elapsed + LOOK_EVERY;
+        self.take_back();
         live.session.process(self.process).stops_to_move = self.stops_to_move();
         if !self.can_move() {
             return;

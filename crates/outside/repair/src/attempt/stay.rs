@@ -20,13 +20,13 @@ pub struct Stay {
     pub faults_over_time: Vec<(u64, u64)>,
     /// Gain of each thread; empty if none was measured.
     pub gains: Vec<(ThreadId, Gain)>,
-    /// It ends because another layout is expected to do better.
+    /// It ends because another layout, or another remedy, is expected to do better.
     pub rethought: Option<Rethought>,
     /// Why the bytes were put back (a number of `sunder_wire::remap`), and when.
     pub back: Option<(u32, u64)>,
 }
 
-/// Why another layout is looked for.
+/// Why bytes that gained something go back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rethought {
     /// Threads contend for bytes that have stayed together.
@@ -34,14 +34,22 @@ pub enum Rethought {
     /// Bytes of the pages beside are to move, too, and the same threads use both. A copy of code knows
     /// the bytes of one move, so they would leave it at each change from one to the other.
     Joined,
+    /// Little was gained, and another remedy that the caller has may gain more.
+    AnotherRemedy,
 }
 
 impl Rethought {
+    /// Whether another layout of the same bytes is looked for. Nobody else is to take them meanwhile.
+    pub fn seeks_layout(self) -> bool {
+        self != Self::AnotherRemedy
+    }
+
     /// As a clause after "because".
     pub const fn why(self) -> &'static str {
         match self {
             Self::LeftTogether => "threads came to contend for bytes that had stayed together",
             Self::Joined => "bytes beside them that the same threads use were to move with them",
+            Self::AnotherRemedy => "that was less than their contention cost",
         }
     }
 }

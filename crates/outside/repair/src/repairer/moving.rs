@@ -3,7 +3,7 @@
 
 use super::Repairer;
 use crate::attach::entry::Entry;
-use crate::attempt::{Attempt, Next};
+use crate::attempt::{Attempt, Next, Rethought};
 use crate::contended::contended;
 use crate::layout::{groups_of, layout, rules};
 use crate::mark::Mark;
@@ -13,7 +13,7 @@ use crate::request::Executes;
 use crate::soundness::{OTHER_CODE, has_its_code, is_sound};
 use crate::{place, request};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use sunder_access::{Address, Time};
+use sunder_access::{Address, Span, Time};
 use sunder_findings::{MovedGroup, Unrepaired};
 use sunder_gain::gauge::Windows;
 use sunder_live::Live;
@@ -93,6 +93,11 @@ impl Repairer {
             let (page, len) = (attempt.proposal.page, attempt.proposal.len);
             if attempt.has_gone_back() {
                 self.chooser.decisions.put_back(page, len, Time(now));
+            }
+            let beside = &mut self.chooser.beside;
+            let pages = Span::new(Address(page), len);
+            if attempt.gained_little() && beside.could_take(process, pages) {
+                attempt.rearrange(area, Rethought::AnotherRemedy);
             }
             match next {
                 Next::Nothing => {}
