@@ -119,6 +119,34 @@ fn what_cannot_stay_moved_is_isolated_and_the_plan_remembers() {
     });
 }
 
+/// Nodes of two lists lie one beside the other: moved, they would be many pieces, which the code would have
+/// to tell apart at each access. Each word is one thread's, so they are isolated at once.
+#[test]
+fn what_would_fall_into_many_pieces_is_isolated_first() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let save = folder.path().join("result.json");
+    let (program, arguments) = longer(&targets::workload("timer_lists"), 4);
+    targets::side_by_side("many pieces", || {
+        let (findings, said) = cured(&[], &save, &program, &arguments);
+        if isolated(&findings).is_empty() {
+            return Err(format!("nothing was isolated: {said}"));
+        }
+        let repair = findings.repair.as_ref().expect("a result of `cure`");
+        if !repair.moved.is_empty() {
+            return Err(format!(
+                "few of its pieces were seen before it was moved: {said}"
+            ));
+        }
+        let pieces = |why: &str| why.starts_with("it would fall into ") && why.ends_with(" pieces");
+        assert!(
+            repair.refused.iter().any(|one| pieces(&one.reason)),
+            "{said}"
+        );
+        assert!(said.contains("did not move "), "{said}");
+        Ok(())
+    });
+}
+
 /// Small objects of two threads come and go, and some of both lie on one line. Once that was seen, new
 /// ones get lines of their own; with the plan the first ones do.
 #[test]

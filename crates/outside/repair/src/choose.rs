@@ -172,7 +172,9 @@ impl Chooser {
         }
         let saved = recognised.get(&first.line.0).copied();
         let proposal = self.plan(process, first, &settled, saved, &runs);
-        let proposal = proposal.and_then(|proposal| match worth && saved.is_none() {
+        // The other remedy names what it could take, which must not wait for debug information.
+        let may_leave = worth && saved.is_none() && !process.names.is_reading_ahead();
+        let proposal = proposal.and_then(|proposal| match may_leave {
             true => self.beside.leave(process, proposal),
             false => Ok(proposal),
         });
