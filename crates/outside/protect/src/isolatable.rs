@@ -5,14 +5,17 @@ use super::allowed::{RECENT, counts, is_certain, may_be_isolated, used_by_one_ea
 use super::lasting::{GONE, Lasting};
 use super::pages::LARGEST;
 use std::collections::HashSet;
-use sunder_access::Span;
+use sunder_access::{Span, Time};
 use sunder_observe::monotonic_now;
 use sunder_pipeline::{Part, Process, objects_on_line, show_object};
-use sunder_sharing::{PageRuns, Verdict};
+use sunder_sharing::{PageRuns, ThreadUse, Verdict, WordUse};
 
 /// Lines that together cost a smaller share of their threads' time are not worth stopping the program
 /// for.
 pub const WORTH_ISOLATING: f64 = 0.04;
+/// So many words must have been seen in use twice, all by one thread. If both sides of a queue used them
+/// equally often, that would happen once in 65,536 times.
+const SEEN_TWICE: usize = 16;
 /// Most lines that are named to say whether bytes could be isolated, as each takes a moment.
 const MOST_NAMED: usize = 4;
 
@@ -69,9 +72,30 @@ pub fn isolatable(
     Ok(subjects)
 }
 
-/// Whether what threads contend for in these bytes could be isolated, as far as was seen: the objects on
-/// the lines that cost most.
+/// Whether each of these words is one thread's, as far as uses tell. Both sides of a queue use each of its
+/// slots, and may hand data over by plain stores, which isolation would delay. If slots are long, one side
+/// alone is seen in each at first; but not twice in so many.
+fn is_of_one_each<'a>(words: impl Iterator<Item = &'a WordUse>) -> bool {
+    let mut seen_twice = 0;
+    for word in words {
+        let sum = |count: fn(&ThreadUse) -> u64| word.threads.iter().map(count).sum::<u64>();
+        let writes = sum(|one| one.writes + one.updates);
+        if sum(|one| one.atomics) > 0 || word.threads.len() > 1 && writes > 0 {
+            return false;
+        }
+        seen_twice += usize::from(sum(|one| one.reads) + writes > 1);
+    }
+    seen_twice >= SEEN_TWICE
+}
+
+/// Whether what threads contend for in these bytes could be isolated, and enough was seen to say so: of
+/// all bytes, and of the objects on the lines that cost most.
 pub fn could_isolate(process: &mut Process, within: Span) -> bool {
+    let last = process.judge.span_of_time().map_or(Time(0), |time| time.1);
+    let used = process.judge.used(within, last.before(RECENT));
+    if !is_of_one_each(used.iter().map(|(_, word)| word)) {
+        return false;
+    }
     let now = monotonic_now();
     let verdicts = process.judge.verdicts();
     let runs = PageRuns::of(verdicts.iter(), LARGEST);
@@ -94,4 +118,46 @@ pub fn could_isolate(process: &mut Process, within: Span) -> bool {
         isolatable(process, &parts, &seen, &|_| false).is_ok()
     };
     !dear.is_empty() && dear.iter().all(could)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_access::ThreadId;
+
+    /// A word that threads read and wrote so often.
+    fn word(threads: &[(u64, u64)]) -> WordUse {
+        let one = |(thread, &(reads, writes)): (u32, &(u64, u64))| ThreadUse {
+            thread: ThreadId(thread),
+            reads,
+            writes,
+            ..ThreadUse::default()
+        };
+        WordUse {
+            offset: 0,
+            size: 4,
+            threads: (1..).zip(threads).map(one).collect(),
+        }
+    }
+
+    #[test]
+    fn words_are_one_threads_if_enough_were_seen_twice_and_none_with_two_threads() {
+        let own = |count| vec![word(&[(1, 1)]); count];
+        assert!(is_of_one_each(own(16).iter()));
+        assert!(!is_of_one_each(own(15).iter()), "too few");
+        let once = vec![word(&[(0, 1)]); 100];
+        assert!(!is_of_one_each(once.iter()), "none was seen twice");
+        let beside = |one: WordUse| own(16).into_iter().chain([one]).collect::<Vec<_>>();
+        assert!(
+            !is_of_one_each(beside(word(&[(0, 1), (1, 0)])).iter()),
+            "handed over"
+        );
+        assert!(
+            is_of_one_each(beside(word(&[(1, 0), (1, 0)])).iter()),
+            "only read"
+        );
+        let mut lock = word(&[(0, 0)]);
+        (lock.threads[0].updates, lock.threads[0].atomics) = (1, 1);
+        assert!(!is_of_one_each(beside(lock).iter()));
+    }
 }
