@@ -24,7 +24,12 @@ pub struct Both<'a> {
     placer: Placer,
     /// A plan says that something is to be isolated.
     is_planned: bool,
+    /// Since when moving has made way for isolating, until it is known whether threads are isolated.
+    made_way: Option<Duration>,
 }
+
+/// By then, a thread was seen that can be isolated, or none will be.
+const ISOLATED: Duration = Duration::from_secs(1);
 
 impl<'a> Both<'a> {
     /// For a program that is about to be started. `plan` is the result of an earlier run of it.
@@ -41,6 +46,7 @@ impl<'a> Both<'a> {
             isolator: Protector::new(isolate)?,
             placer: Placer::default(),
             is_planned: false,
+            made_way: None,
         };
         if let Some((plan, cure)) = plan.and_then(|plan| Some((plan, plan.cure.as_ref()?))) {
             both.is_planned = !cure.isolated.is_empty();
@@ -95,6 +101,9 @@ impl LiveRemedy for Both<'_> {
     }
 
     fn step(&mut self, live: &mut Live) {
+        let isolates = self.isolator.is_open();
+        self.mover
+            .set_beside(isolates.then_some(sunder_protect::could_isolate));
         self.mover.step(live);
         if self.is_planned && live.first_suspect.is_some() {
             self.isolator.expect_work();
@@ -109,6 +118,16 @@ impl LiveRemedy for Both<'_> {
         self.isolator.step(live);
         if self.isolator.is_isolating() && !self.mover.retired {
             self.mover.retire();
+            self.made_way = Some(live.elapsed());
+        }
+        if self
+            .made_way
+            .is_some_and(|since| live.elapsed() >= since + ISOLATED)
+        {
+            self.made_way = None;
+            if self.isolator.has_changed_nothing() && self.mover.come_back() {
+                self.isolator.give_up();
+            }
         }
         let names = self.mover.has_decided();
         self.placer.step(live, names, &mut self.isolator);

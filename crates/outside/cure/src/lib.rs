@@ -107,7 +107,6 @@ pub fn run(options: &Options) -> Result<Outcome> {
         });
     }
     let protect = sunder_protect::Options::default();
-    mover.set_beside(sunder_protect::could_isolate);
     let mut both = Both::new(mover, &protect, plan.as_ref())?;
     let (mut findings, exit) = observe_with(&what, &mut both)?;
     let lines = both.tell(&mut findings, exit);

@@ -206,6 +206,19 @@ impl Chooser {
         }
     }
 
+    /// None of the chosen objects is to be isolated, as no thread computed there for long.
+    pub fn give_up(&mut self, keeper: &Keeper) {
+        for subject in std::mem::take(&mut self.subjects) {
+            subject.give_up(keeper, NOT_THERE);
+            self.in_vain.push(subject.span());
+        }
+        for one in std::mem::take(&mut self.isolated) {
+            self.left_out
+                .push(format!("`{}`: no thread computed there for long", one.name));
+        }
+        self.gains = Gains::default();
+    }
+
     /// Notes what is isolated, unless it was before: a frame's object is chosen again when its thread
     /// waits again, and its writes go on counting.
     fn note(&mut self, new: Isolated, log: Option<&mut CommitLog>) {
@@ -415,6 +428,35 @@ mod tests {
             threads: threads.zip(ratios.iter().map(gain)).collect(),
             fair: true,
         }
+    }
+
+    #[test]
+    fn what_no_thread_computes_on_is_given_up_and_not_told_as_isolated() {
+        let shared = Rc::new(Shared::new().expect("memory"));
+        let mut keeper = Keeper::with_tick(Rc::clone(&shared), 10_000, 0);
+        let mut chooser = Chooser::default();
+        chooser.isolated.push(isolated("rows", 0x10_0000));
+        let request = PageRequest {
+            start: 0x10_0000,
+            size: 64,
+            whole_pages: false,
+            common: false,
+            block: None,
+        };
+        keeper.request_pages(request);
+        chooser.subjects.push(Subject {
+            request,
+            lasting: Lasting::Global,
+            settled: true,
+        });
+        assert!(keeper.pages.settle(&shared));
+        assert!(chooser.has_chosen() && Pages::any(&shared));
+        chooser.give_up(&keeper);
+        assert!(!chooser.has_chosen() && !Pages::any(&shared));
+        assert!(chooser.isolated.is_empty());
+        let why = "`rows`: no thread computed there for long";
+        assert_eq!(chooser.left_out, [why]);
+        assert!(chooser.is_decided(Address(0x10_0000), Time(0), Time(1)));
     }
 
     #[test]

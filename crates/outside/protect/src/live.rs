@@ -150,9 +150,28 @@ impl<'a> Protector<'a> {
         })
     }
 
+    /// Whether threads of the program can be isolated, as far as is known.
+    pub fn is_open(&self) -> bool {
+        self.keeper.as_ref().is_some_and(Keeper::is_open)
+    }
+
     /// Whether objects are isolated, or are about to be.
     pub fn is_isolating(&self) -> bool {
-        self.chooser.has_chosen() && self.keeper.as_ref().is_some_and(Keeper::is_open)
+        self.chooser.has_chosen() && self.is_open()
+    }
+
+    /// Whether nothing was done to the program: no thread was seen in code that it may execute in isolation.
+    pub fn has_changed_nothing(&self) -> bool {
+        let changed = |keeper: &Keeper| keeper.shared.conversions.load(Relaxed) > 0;
+        !self.keeper.as_ref().is_some_and(changed)
+    }
+
+    /// Isolates nothing of what was chosen so far, now or later. To be called only as long as it
+    /// [has changed nothing](Self::has_changed_nothing).
+    pub fn give_up(&mut self) {
+        if let Some(keeper) = &self.keeper {
+            self.chooser.give_up(keeper);
+        }
     }
 
     /// What was isolated in the program, which has ended. `others` says whether it started

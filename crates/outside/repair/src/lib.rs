@@ -48,6 +48,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
+use sunder_access::Time;
 use sunder_findings::{Findings, Limit, Object, ObjectKind};
 use sunder_live::{
     Begun, Observation, ObserveOptions, ObserverChoice, Show, observe_with, program,
@@ -164,9 +165,10 @@ impl Repairer {
             .collect();
     }
 
-    /// The caller has another remedy, which comes first where bytes would fall into many pieces.
-    pub fn set_beside(&mut self, other: Rival) {
-        self.chooser.beside.other = Some(other);
+    /// Another remedy that the caller has, if it can act on the program now. It comes first where bytes would
+    /// fall into many pieces.
+    pub fn set_beside(&mut self, other: Option<Rival>) {
+        self.chooser.beside.other = other;
     }
 
     /// Bytes that were left to the other remedy may be moved, if it is taken not to come.
@@ -181,8 +183,22 @@ impl Repairer {
     /// more. To be called while no bytes are away.
     pub fn retire(&mut self) {
         self.retired = true;
-        // What can't be taken out stays without effect.
-        let _ = self.leave();
+        if matches!(self.entry, Entry::Inside(_)) {
+            // What can't be taken out stays without effect.
+            let _ = self.leave();
+        }
+    }
+
+    /// After [`Self::retire`]: moves again, if nothing of ours was in the program; whether it does. What was
+    /// left to the other remedy is looked at again.
+    pub fn come_back(&mut self) -> bool {
+        let comes = self.retired && matches!(self.entry, Entry::Late(_));
+        if comes {
+            self.retired = false;
+            let spans = self.chooser.beside.take_back(Time(u64::MAX));
+            self.wanted_again(&spans);
+        }
+        comes
     }
 
     /// Adds to the result of a program that has ended what was repaired in it, and says it in lines
@@ -200,5 +216,22 @@ impl Repairer {
         let lines = tell::tell(&repair, findings.run.seconds, others);
         findings.repair = Some(repair);
         lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_left_nothing_in_the_program_may_come_back() {
+        let entry = Entry::of_a_child().expect("our library");
+        let mut late = Repairer::new(entry, None).expect("memory");
+        assert!(!late.come_back(), "it has not retired");
+        late.retire();
+        assert!(late.come_back() && !late.retired);
+        let mut never = Repairer::new(Entry::Never, None).expect("memory");
+        never.retire();
+        assert!(!never.come_back() && never.retired);
     }
 }
