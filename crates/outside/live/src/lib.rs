@@ -27,6 +27,7 @@ mod quiet;
 mod remedy;
 mod signals;
 mod sought;
+mod spawning;
 mod timer;
 mod watching;
 

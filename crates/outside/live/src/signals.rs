@@ -10,6 +10,7 @@
 
 use crate::late;
 use crate::leaving::leave;
+use crate::spawning::waits_for_a_stopped_child;
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -172,6 +173,9 @@ fn set(signal: i32, handler: Handler) -> Option<libc::sigaction> {
 const SOON: Duration = Duration::from_millis(2);
 const LATER: Duration = Duration::from_millis(100);
 
+/// So many such checks in a row must find that it can't.
+const STUCK: u32 = 4;
+
 /// Makes the thread check whether it has to end. By default the signal does nothing: the thread
 /// may just be going on after a stop.
 const WAKES: i32 = libc::SIGURG;
@@ -271,9 +275,18 @@ fn wait(limit: Option<Duration>) -> bool {
 /// it may handle Ctrl-Z in another way, or end.
 fn stop_with_the_program(over: &AtomicBool) {
     let mut pause = SOON;
+    let mut stuck = 0;
     while !over.load(Ordering::Acquire) {
-        match is_stopped(TARGET.load(Ordering::Relaxed)) {
-            Some(false) => {}
+        let target = TARGET.load(Ordering::Relaxed);
+        match is_stopped(target) {
+            // It stops only once its child goes on, which the shell sees to that takes us up again.
+            Some(false) if waits_for_a_stopped_child(ProcessId(target.unsigned_abs())) => {
+                stuck += 1;
+                if stuck == STUCK {
+                    return stop();
+                }
+            }
+            Some(false) => stuck = 0,
             Some(true) => return stop(),
             None => return,
         }

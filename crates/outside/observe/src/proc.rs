@@ -48,7 +48,7 @@ pub use stat::{arguments, has_waited_for_children, start_ticks, started, state};
 pub use status::{Fields, Status, is_alive, living_number, status};
 pub(crate) use syscall::SyscallFile;
 pub use syscall::runs;
-pub use task::{listed_threads, threads};
+pub use task::{children, listed_threads, threads};
 pub use timers::{Timer, timers};
 
 use crate::ObserveError;

@@ -1,6 +1,6 @@
 //! `task`: the threads of a process.
 
-use super::folder::{explain, path};
+use super::folder::{Folder, explain, path};
 use crate::ObserveError;
 use std::fs;
 use std::io;
@@ -18,6 +18,15 @@ pub fn threads(process: ProcessId) -> Result<Vec<ThreadId>, ObserveError> {
         return Err(ObserveError::NoSuchProcess(process));
     }
     Ok(threads)
+}
+
+/// The processes that this thread has made and that have not been waited for; none if the kernel does not
+/// tell (`CONFIG_PROC_CHILDREN`).
+pub fn children(process: ProcessId, thread: ThreadId) -> Vec<ProcessId> {
+    let text = Folder::Thread(process, thread).text("children");
+    let text = text.unwrap_or_default();
+    let numbers = text.split_whitespace().map(str::parse);
+    numbers.filter_map(Result::ok).map(ProcessId).collect()
 }
 
 /// Its threads in the order in which the kernel lists them, zombies too. A thread that
