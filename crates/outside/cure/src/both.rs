@@ -28,8 +28,8 @@ pub struct Both<'a> {
     made_way: Option<Duration>,
 }
 
-/// By then, a thread was seen that can be isolated, or none will be.
-const ISOLATED: Duration = Duration::from_secs(1);
+/// If no thread was seen by then that can be isolated, none is expected any more.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 impl<'a> Both<'a> {
     /// For a program that is about to be started. `plan` is the result of an earlier run of it.
@@ -120,10 +120,8 @@ impl LiveRemedy for Both<'_> {
             self.mover.retire();
             self.made_way = Some(live.elapsed());
         }
-        if self
-            .made_way
-            .is_some_and(|since| live.elapsed() >= since + ISOLATED)
-        {
+        let waits = |since| live.elapsed() < since + PATIENCE;
+        if self.made_way.is_some_and(|since| !waits(since)) {
             self.made_way = None;
             if self.isolator.has_changed_nothing() && self.mover.come_back() {
                 self.isolator.give_up();

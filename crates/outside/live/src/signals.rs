@@ -173,7 +173,7 @@ fn set(signal: i32, handler: Handler) -> Option<libc::sigaction> {
 const SOON: Duration = Duration::from_millis(2);
 const LATER: Duration = Duration::from_millis(100);
 
-/// So many such checks in a row must find that it can't.
+/// After so many checks in a row that find that it can't stop, we stop without it.
 const STUCK: u32 = 4;
 
 /// Makes the thread check whether it has to end. By default the signal does nothing: the thread
@@ -279,7 +279,7 @@ fn stop_with_the_program(over: &AtomicBool) {
     while !over.load(Ordering::Acquire) {
         let target = TARGET.load(Ordering::Relaxed);
         match is_stopped(target) {
-            // It stops only once its child goes on, which the shell sees to that takes us up again.
+            // It stops only after its child goes on. Once we have stopped, the user can have both go on.
             Some(false) if waits_for_a_stopped_child(ProcessId(target.unsigned_abs())) => {
                 stuck += 1;
                 if stuck == STUCK {

@@ -430,14 +430,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_no_thread_computes_on_is_given_up_and_not_told_as_isolated() {
-        let shared = Rc::new(Shared::new().expect("memory"));
-        let mut keeper = Keeper::with_tick(Rc::clone(&shared), 10_000, 0);
-        let mut chooser = Chooser::default();
-        chooser.isolated.push(isolated("rows", 0x10_0000));
+    /// Chooses a global of 64 bytes.
+    fn chosen(chooser: &mut Chooser, keeper: &mut Keeper, name: &str, start: u64) {
+        chooser.isolated.push(isolated(name, start));
         let request = PageRequest {
-            start: 0x10_0000,
+            start,
             size: 64,
             whole_pages: false,
             common: false,
@@ -449,6 +446,14 @@ mod tests {
             lasting: Lasting::Global,
             settled: true,
         });
+    }
+
+    #[test]
+    fn what_no_thread_computes_on_is_given_up_and_not_told_as_isolated() {
+        let shared = Rc::new(Shared::new().expect("memory"));
+        let mut keeper = Keeper::with_tick(Rc::clone(&shared), 10_000, 0);
+        let mut chooser = Chooser::default();
+        chosen(&mut chooser, &mut keeper, "rows", 0x10_0000);
         assert!(keeper.pages.settle(&shared));
         assert!(chooser.has_chosen() && Pages::any(&shared));
         chooser.give_up(&keeper);
@@ -465,20 +470,7 @@ mod tests {
         let mut keeper = Keeper::with_tick(Rc::clone(&shared), 10_000, 0);
         let mut chooser = Chooser::default();
         for (name, start) in [("good", 0x10_0000), ("bad", 0x20_0000)] {
-            chooser.isolated.push(isolated(name, start));
-            let request = PageRequest {
-                start,
-                size: 64,
-                whole_pages: false,
-                common: false,
-                block: None,
-            };
-            keeper.request_pages(request);
-            chooser.subjects.push(Subject {
-                request,
-                lasting: Lasting::Global,
-                settled: true,
-            });
+            chosen(&mut chooser, &mut keeper, name, start);
         }
         assert!(keeper.pages.settle(&shared));
         let given_up = || {

@@ -13,8 +13,8 @@ use sunder_sharing::{PageRuns, ThreadUse, Verdict, WordUse};
 /// Lines that together cost a smaller share of their threads' time are not worth stopping the program
 /// for.
 pub const WORTH_ISOLATING: f64 = 0.04;
-/// So many words must have been seen in use twice, all by one thread. If both sides of a queue used them
-/// equally often, that would happen once in 65,536 times.
+/// So many words must have been seen in use twice, each by one thread alone. With slots of a queue whose sides
+/// use them equally often and independently, that would happen once in 65,536 times.
 const SEEN_TWICE: usize = 16;
 /// Most lines that are named to say whether bytes could be isolated, as each takes a moment.
 const MOST_NAMED: usize = 4;
@@ -73,8 +73,8 @@ pub fn isolatable(
 }
 
 /// Whether each of these words is one thread's, as far as uses tell. Both sides of a queue use each of its
-/// slots, and may hand data over by plain stores, which isolation would delay. If slots are long, one side
-/// alone is seen in each at first; but not twice in so many.
+/// slots, and may hand data over by plain stores, which isolation would delay. Where there are many slots, only
+/// one side was seen in each at first. So enough words must have been seen twice.
 fn is_of_one_each<'a>(words: impl Iterator<Item = &'a WordUse>) -> bool {
     let mut seen_twice = 0;
     for word in words {

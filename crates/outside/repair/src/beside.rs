@@ -8,7 +8,7 @@ use sunder_observe::monotonic_now;
 use sunder_pipeline::Process;
 
 /// Whether another remedy could take apart what threads contend for on these pages.
-pub type Rival = fn(&mut Process, Span) -> bool;
+pub type CouldTake = fn(&mut Process, Span) -> bool;
 
 /// With more pieces than this for each of its threads, code that uses them asks at each access which
 /// piece it is about: the other remedy comes first.
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Beside {
     /// The other remedy, if there is one.
-    pub other: Option<Rival>,
+    pub other: Option<CouldTake>,
     asked: Vec<Asked>,
 }
 

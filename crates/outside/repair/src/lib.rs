@@ -38,7 +38,7 @@ mod soundness;
 mod tell;
 mod urgency;
 
-pub use beside::Rival;
+pub use beside::CouldTake;
 pub use repairer::{Detail, Repairer};
 
 use anyhow::{Context, Result};
@@ -167,7 +167,7 @@ impl Repairer {
 
     /// Another remedy that the caller has, if it can act on the program now. It comes first where bytes would
     /// fall into many pieces.
-    pub fn set_beside(&mut self, other: Option<Rival>) {
+    pub fn set_beside(&mut self, other: Option<CouldTake>) {
         self.chooser.beside.other = other;
     }
 
