@@ -13,7 +13,7 @@ pub use sunder_x86::patch::{
 /// The first eight bytes of every plan.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDSITE");
 /// The version of the format.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The most bytes of a build identifier.
 pub const BUILD_ID: usize = 32;
 

@@ -65,3 +65,19 @@ fn loops_that_take_locks_of_the_c_library_stay_in_their_copies() {
 fn ways_that_are_taken_often_come_into_the_copies() {
     stays_in_copies("ways", &["-O2"], 3000);
 }
+
+/// Threads wait in the kernel for words on a page of which bytes have moved. The C library waits for a
+/// read-write lock in a call behind which two of its ways join; when it fails, it ends the program.
+#[test]
+fn read_write_locks_beside_moved_bytes_work() {
+    let _alone = targets::alone();
+    moved("beside_locks", &[]);
+}
+
+/// When a thread ends, the kernel looks for the robust mutexes that it holds where they were, and says
+/// nothing where it finds no memory.
+#[test]
+fn robust_mutexes_beside_moved_bytes_are_told_of_their_owners_death() {
+    let _alone = targets::alone();
+    moved("beside_locks", &["-DDIES"]);
+}

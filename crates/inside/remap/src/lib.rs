@@ -72,6 +72,7 @@ mod program;
 mod real;
 mod registers;
 mod repeat;
+mod robust;
 mod shared;
 mod signal_calls;
 #[cfg(feature = "preloaded")]

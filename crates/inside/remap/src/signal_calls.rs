@@ -10,7 +10,7 @@ use crate::process::{is_another, is_guest, is_here};
 use crate::program::{self, BIT};
 use crate::repeat::repeat;
 use crate::shared::{control, withdraw};
-use crate::{area, contexts, fault, handlers, peek, shared, stacks, under_way, uses};
+use crate::{area, contexts, fault, handlers, peek, robust, shared, stacks, under_way, uses};
 use sunder_guest::system::Action;
 use sunder_hooks::Call;
 use sunder_wire::remap::{BY_KERNEL, BY_SIGNALS};
@@ -206,6 +206,9 @@ unsafe fn mask(call: &mut Call) {
     } else {
         word_in_place(new as u64)
     };
+    if let Some(wanted) = wanted {
+        robust::blocks(wanted);
+    }
     let open;
     if let Some(wanted) = wanted
         && wanted & BIT != 0

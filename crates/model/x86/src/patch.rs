@@ -21,6 +21,9 @@ pub const CALL: u8 = 1;
 pub const RETURNS: u8 = 2;
 /// [`Patch::flags`]: the hook is called before the entry, which stays where it is.
 pub const BEFORE: u8 = 4;
+/// [`Patch::flags`]: a branch from elsewhere leads to the first instruction after the entry. Of what
+/// comes there, only what comes from the entry is for the hook.
+pub const GUARDED: u8 = 8;
 
 /// One patch. Addresses are relative to the module's file.
 #[repr(C)]
@@ -32,7 +35,7 @@ pub struct Patch {
     pub from: u64,
     /// The number of the call, [`ANY_NUMBER`], or a value from [`IN_REGISTER`] on.
     pub number: i32,
-    /// Any of [`CALL`], [`RETURNS`] and [`BEFORE`].
+    /// Any of [`CALL`], [`RETURNS`], [`BEFORE`] and [`GUARDED`].
     pub flags: u8,
     /// The length of `head` in bytes.
     pub head_len: u8,

@@ -3,7 +3,7 @@
 //! already running. It must not know what the hooks do.
 
 use crate::jump::{LENGTH, jump};
-use crate::patch::{BEFORE, CALL, Patch, RETURNS};
+use crate::patch::{BEFORE, CALL, GUARDED, Patch, RETURNS};
 
 /// The size of a trampoline's slot in bytes.
 pub const SIZE: usize = 128;
@@ -48,6 +48,7 @@ impl Trampoline {
         };
         let next = base.wrapping_add(overwritten(patch)?.1);
         match patch.flags & (CALL | BEFORE) {
+            0 if patch.flags & GUARDED != 0 => code.guarded(patch, base, next, hooks.failed)?,
             0 => code.behind(patch, base, next, hooks.failed)?,
             CALL if patch.run().is_none() => {
                 code.put(patch.head())?;
@@ -72,16 +73,63 @@ impl Trampoline {
         let branch = self.len;
         self.copy(patch, base, patch.tail())?;
         self.leave(patch, next)?;
-        self.bytes[branch - 1] = i8::try_from(self.len - branch).ok()? as u8;
-        if let Some(register) = patch.register() {
-            let (high, low) = (register >> 3, register & 7);
-            self.put(&[0x41 | high << 2, 0x89, 0xc3 | low << 3])?; // mov r11d, register
-        } else {
-            self.put(&[0x49, 0xbb])?; // mov r11, number
-            self.put(&i64::from(patch.number).to_le_bytes())?;
-        }
+        self.lead_here(branch)?;
+        self.number(patch)?;
         self.enter(failed)?;
         self.jump(self.at + branch)
+    }
+
+    /// As [`Self::behind`], where control also comes from elsewhere: then all registers may be in
+    /// use. From the entry it comes with the address behind it in `rcx`, which the processor puts
+    /// there (AMD64 Architecture Programmer's Manual, volume 3, `SYSCALL`), and from elsewhere
+    /// with that address only by intent.
+    fn guarded(&mut self, patch: &Patch, base: usize, next: usize, failed: usize) -> Option<()> {
+        self.put(&LEAVE_RED_ZONE)?;
+        self.put(&[0x51])?; // push rcx
+        self.put(&[0x48, 0x8d, 0x48, EFAULT])?; // lea rcx, [rax+EFAULT]
+        self.put(&[0xe3, 0])?; // jrcxz
+        let fails = self.len;
+        self.put(&[0x59])?; // pop rcx
+        self.put(&BACK_OVER_RED_ZONE)?;
+        let goes_on = self.len;
+        self.copy(patch, base, patch.tail())?;
+        self.leave(patch, next)?;
+        self.lead_here(fails)?;
+        // The flags may be in use, too, so the comparison is made by `lea` and `not`.
+        self.put(&[0x48, 0x8b, 0x0c, 0x24])?; // mov rcx, [rsp]
+        self.put(&[0x52])?; // push rdx
+        self.put(&[0x48, 0x8d, 0x15])?; // lea rdx, [rip+distance]
+        let behind = base.wrapping_add(usize::try_from(patch.from).ok()?);
+        let here = self.at.wrapping_add(self.len + 4);
+        let distance = i32::try_from(behind.wrapping_sub(here) as isize).ok()?;
+        self.put(&distance.to_le_bytes())?;
+        self.put(&[0x48, 0xf7, 0xd2])?; // not rdx
+        self.put(&[0x48, 0x8d, 0x4c, 0x11, 1])?; // lea rcx, [rcx+rdx+1]
+        self.put(&[0x5a])?; // pop rdx
+        self.put(&[0xe3, 2])?; // jrcxz over the jump
+        let back = i8::try_from(fails as isize - (self.len + 2) as isize).ok()?;
+        self.put(&[0xeb, back as u8])?; // jmp to `pop rcx`
+        self.put(&[0x59])?; // pop rcx
+        self.number(patch)?;
+        self.call(failed)?;
+        self.jump(self.at + goes_on)
+    }
+
+    /// Lets the short branch that ends at `end` lead to the present end of the code.
+    fn lead_here(&mut self, end: usize) -> Option<()> {
+        self.bytes[end - 1] = i8::try_from(self.len - end).ok()? as u8;
+        Some(())
+    }
+
+    /// Puts the kernel call's number into `r11`.
+    fn number(&mut self, patch: &Patch) -> Option<()> {
+        if let Some(register) = patch.register() {
+            let (high, low) = (register >> 3, register & 7);
+            self.put(&[0x41 | high << 2, 0x89, 0xc3 | low << 3]) // mov r11d, register
+        } else {
+            self.put(&[0x49, 0xbb])?; // mov r11, number
+            self.put(&i64::from(patch.number).to_le_bytes())
+        }
     }
 
     /// Adds the overwritten instructions, or the code that replaces them here.
@@ -105,9 +153,14 @@ impl Trampoline {
         Some(())
     }
 
-    /// Adds a call of `hook`, whose address is stored in the code.
+    /// Leaves the red zone and adds a call of `hook`.
     fn enter(&mut self, hook: usize) -> Option<()> {
         self.put(&LEAVE_RED_ZONE)?;
+        self.call(hook)
+    }
+
+    /// Adds a call of `hook`, whose address is stored in the code, and goes back over the red zone.
+    fn call(&mut self, hook: usize) -> Option<()> {
         self.put(&[0xff, 0x15, 2, 0, 0, 0])?; // call [rip+2]
         self.put(&[0xeb, 8])?; // jmp over the address
         self.put(&hook.to_le_bytes())?;

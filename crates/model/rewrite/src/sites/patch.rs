@@ -56,6 +56,8 @@ pub struct Patch {
     pub elsewhere: Option<Elsewhere>,
     /// Whether the tail ends with a return or a jump.
     pub returns: bool,
+    /// Whether control comes to the tail from elsewhere, too; with [`Want::Result`] only.
+    pub guarded: bool,
 }
 
 /// Why an entry can't be led through a hook.
@@ -142,11 +144,13 @@ impl Surroundings<'_> {
         self.targets.binary_search(&address).is_ok()
     }
 
-    /// The patch of the bytes after entry `i`.
+    /// The patch of the bytes after entry `i`. A branch from elsewhere may lead to the first of them:
+    /// the function may join the ways of two entries there.
     fn patch_after(&self, i: usize) -> Result<Patch, Reason> {
         let (mut tail, mut code) = (Vec::new(), Elsewhere::default());
+        let guarded = self.is_target(self.instructions[i].next_ip());
         for instruction in self.instructions.iter().skip(i + 1) {
-            if self.is_target(instruction.ip()) {
+            if !tail.is_empty() && self.is_target(instruction.ip()) {
                 return Err(Reason::BranchInside);
             }
             let bytes = self.bytes(instruction)?;
@@ -166,6 +170,7 @@ impl Surroundings<'_> {
                     returns: code.ends,
                     elsewhere: (code.bytes != tail).then_some(code),
                     tail,
+                    guarded,
                     ..self.empty_patch(i)
                 });
             }
@@ -267,6 +272,7 @@ impl Surroundings<'_> {
             tail: Vec::new(),
             elsewhere: None,
             returns: false,
+            guarded: false,
         }
     }
 

@@ -5,7 +5,8 @@ use super::elsewhere::Elsewhere;
 use super::numbers::Number;
 use super::patch::{Patch, Want};
 use sunder_x86::patch::{
-    ANY_NUMBER, BEFORE, CALL, COPIED, DISTANCES, IN_REGISTER, Patch as Record, RETURNS, RUN,
+    ANY_NUMBER, BEFORE, CALL, COPIED, DISTANCES, GUARDED, IN_REGISTER, Patch as Record, RETURNS,
+    RUN,
 };
 
 impl From<&Patch> for Record {
@@ -16,6 +17,7 @@ impl From<&Patch> for Record {
             Want::Nothing | Want::Result => 0,
         };
         let returns = if patch.returns { RETURNS } else { 0 };
+        let guarded = if patch.guarded { GUARDED } else { 0 };
         let nothing = Elsewhere::default();
         let elsewhere = patch.elsewhere.as_ref().unwrap_or(&nothing);
         let (run, distances) = run(elsewhere, patch.entry);
@@ -27,7 +29,7 @@ impl From<&Patch> for Record {
                 Number::In(register) => IN_REGISTER + i32::from(register),
                 Number::Any => ANY_NUMBER,
             },
-            flags: kind | returns,
+            flags: kind | returns | guarded,
             head_len: patch.head.len() as u8,
             tail_len: patch.tail.len() as u8,
             reserved: 0,
@@ -86,6 +88,7 @@ mod tests {
             tail: vec![0xc3],
             elsewhere: None,
             returns: true,
+            guarded: false,
         };
         let record = Record::from(&patch);
         assert_eq!(

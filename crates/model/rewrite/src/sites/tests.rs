@@ -44,6 +44,7 @@ fn a_usual_wrapper_allows_result_and_call_hooks() {
             tail: CMP_RAX.to_vec(),
             elsewhere: None,
             returns: false,
+            guarded: false,
         }]
     );
     let whole = planned(&code, Want::Call);
@@ -59,6 +60,7 @@ fn a_usual_wrapper_allows_result_and_call_hooks() {
             tail: vec![],
             elsewhere: None,
             returns: false,
+            guarded: false,
         }]
     );
     let before = planned(&code, Want::Before);
@@ -74,6 +76,7 @@ fn a_usual_wrapper_allows_result_and_call_hooks() {
             tail: vec![],
             elsewhere: None,
             returns: false,
+            guarded: false,
         }]
     );
     assert_eq!(planned(&code, Want::Nothing).entries, 1);
@@ -259,8 +262,14 @@ fn the_gap_behind_a_function_may_be_overwritten() {
 
 #[test]
 fn a_branch_behind_the_entry_brings_another_result() {
-    // syscall; cmp; nop; jmp to the comparison.
+    // syscall; cmp; nop; jmp to the comparison: the hook must tell where control came from.
     let code = [&SYSCALL[..], &CMP_RAX, &[0x90, 0xeb, (-9_i8) as u8]].concat();
+    let plan = planned(&code, Want::Result);
+    assert!(plan.patches[0].guarded, "{plan:?}");
+    assert_eq!(plan.patches[0].tail, CMP_RAX);
+    // syscall; test; cmp; jmp to the comparison, which the jump would overwrite in part.
+    let test_eax = [0x85, 0xc0];
+    let code = [&SYSCALL[..], &test_eax, &CMP_RAX, &[0xeb, (-8_i8) as u8]].concat();
     assert_eq!(
         planned(&code, Want::Result).refused,
         [Refused {
