@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use sunder_access::{Mapping, Mappings, is_own_file};
+use sunder_access::{Address, Mapping, Mappings, is_own_file};
 use sunder_observe::code::ModuleCode;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_rewrite::sites::{Entering, Function, Number, Want};
@@ -143,6 +143,15 @@ impl Calls {
             return Err(
                 "the kernel uses the program's memory by itself (io_uring or alike)".into(),
             );
+        }
+        let covered = mappings.iter().filter(|m| m.execute && is_covered(&m.path));
+        let mut ends: HashMap<&str, Address> = HashMap::new();
+        for mapping in covered {
+            let end = ends.insert(&mapping.path, mapping.span.end());
+            if end.is_some_and(|end| end != mapping.span.start) {
+                // In a namespace of its own (`dlmopen`).
+                return Err(format!("{} is loaded twice", mapping.path));
+            }
         }
         for mapping in mappings.iter().filter(|m| m.execute) {
             let first = self.first.as_ref();

@@ -32,6 +32,24 @@ pub const CHANGES: [i64; 12] = [
     libc::SYS_mlock2,
 ];
 
+/// Kernel calls that may go without a hook where there is no room for one: they use none of the
+/// program's memory, or only a thread's own descriptor, which no remedy touches. What the kernel does
+/// with the list of robust mutexes later is the library's concern inside the program.
+const WITHOUT_HOOK: [i64; 12] = [
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_gettid,
+    libc::SYS_tgkill,
+    libc::SYS_close,
+    libc::SYS_set_tid_address,
+    libc::SYS_set_robust_list,
+    libc::SYS_arch_prctl,
+    libc::SYS_rseq,
+    libc::SYS_sched_yield,
+    libc::SYS_rt_sigprocmask,
+];
+
 /// The code that returns from a signal handler, as it is in the C library. Unwinders recognise a
 /// signal frame by these bytes.
 pub const RESTORES: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
@@ -190,12 +208,22 @@ fn module(path: &str, more: &[i64], others: Want) -> Result<Module> {
         _ => others,
     };
     let plan = sites::plan(&code.bytes, code.address, &functions, wants);
-    for &number in CHANGES.iter().chain(more) {
-        let number = Number::Always(number as u32);
+    for refused in &plan.refused {
+        let Number::Always(number) = refused.number else {
+            // The C library's are the ends of threads and of the program, in loops.
+            continue;
+        };
+        let is_needed = |call: &i64| i64::from(number) == *call;
         ensure!(
-            plan.refused.iter().all(|r| r.number != number),
+            !CHANGES.iter().chain(more).any(is_needed),
             "a kernel call of {path} that changes mappings or blocks signals can't be led through a \
              hook"
+        );
+        ensure!(
+            WITHOUT_HOOK.iter().any(is_needed),
+            "kernel call {number} at {:#x} of {path} can't be led through a hook: {}",
+            refused.entry,
+            refused.reason
         );
     }
     Ok(Module {

@@ -1,6 +1,7 @@
 //! Whether bytes of a program may be moved at all, by what the kernel reports of the process and
 //! its memory. Called by `repairer` and `attach::inject`. Only reads.
 
+use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_access::{Address, Mappings, ProcessId, Span};
 use sunder_observe::proc::{self, Fields, Flagged, Folder};
@@ -17,6 +18,10 @@ pub const OTHER_CODE: &str = "other code lies where some was that has been copie
 ///
 /// # Errors
 /// Says what prevents it.
+///
+/// A program that has the file of its memory open may read there what has moved away, or write it: the
+/// kernel does that without regard to rights, so that no hook sees it. A file that is opened later is
+/// not noticed.
 pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
     let living = proc::living_number(process);
     let status = Fields::read(Folder::Process(living))
@@ -29,6 +34,10 @@ pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
     }
     if status.get("VmLck").is_empty() {
         return Err("the program has ended".into());
+    }
+    let mut open = proc::links(living).map_err(|e| e.to_string())?;
+    if open.any(|file| is_memory(&file)) {
+        return Err("the program has its memory open as a file in /proc".into());
     }
     let pages = Span::new(Address(page), len);
     if proc::arguments(process).is_some_and(|arguments| arguments.overlaps(pages)) {
@@ -46,6 +55,11 @@ pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whether it is the file of some process's memory.
+fn is_memory(file: &Path) -> bool {
+    file.starts_with("/proc") && file.ends_with("mem")
 }
 
 /// Whether all code of which an area has copies is the same as `then`. After a module was unloaded,
