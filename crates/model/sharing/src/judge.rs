@@ -2,7 +2,7 @@
 //! and verdicts. One judge serves one address space; the caller keeps processes apart. It reads
 //! no clock: the only time is that of the accesses.
 
-use crate::config::{Config, MAX_GAP_WINDOWS, SAMPLES_PER_WINDOW};
+use crate::config::{Config, SAMPLES_PER_WINDOW};
 use crate::executed::Executed;
 use crate::footprint::Footprint;
 use crate::hash::Map;
@@ -14,7 +14,6 @@ use crate::room::make_room;
 use crate::running::Running;
 use crate::scale::Scale;
 use crate::stretch::{ANY_CPU, Class};
-use crate::suspect::{self, Suspect};
 use crate::threads::{ThreadTime, Threads};
 use crate::touch::Touch;
 use crate::verdict::{self, Verdict};
@@ -56,9 +55,9 @@ pub struct Judge {
     singles: SingleTouches,
     pub(crate) near: Near,
     pub(crate) executed: Executed,
-    threads: Threads,
+    pub(crate) threads: Threads,
     pub(crate) running: Running,
-    retired: Vec<Verdict>,
+    pub(crate) retired: Vec<Verdict>,
     counts: Counts,
     next_serial: u64,
     /// When the first and the last event was seen.
@@ -129,12 +128,6 @@ impl Judge {
         for verdict in &mut self.retired {
             verdict.count_again(assumed / nanoseconds);
         }
-    }
-
-    /// Whether any line would have a verdict.
-    pub fn is_any_line_contended(&self) -> bool {
-        let mut lines = self.lines.values().filter_map(|line| self.shared(line));
-        !self.retired.is_empty() || lines.any(|line| verdict::evidence(&line) > 0)
     }
 
     /// Whether contention was seen so far on any line that has bytes of `span`.
@@ -241,12 +234,23 @@ impl Judge {
         };
         self.singles
             .retire(span, is_small.then_some(bases.as_slice()));
+        let lines = bases.iter();
+        let lines = lines.filter_map(|&base| Some((base, &**self.lines.get(&base)?)));
+        let mut together = self.verdicts_of_crowds(lines);
         for base in bases {
-            self.retire_in_line(base, span, at, owner);
+            let of_crowd = together.remove(&base);
+            self.retire_in_line(base, span, of_crowd, at, owner);
         }
     }
 
-    fn retire_in_line(&mut self, base: Address, span: Span, at: Time, owner: u64) {
+    fn retire_in_line(
+        &mut self,
+        base: Address,
+        span: Span,
+        of_crowd: Option<Verdict>,
+        at: Time,
+        owner: u64,
+    ) {
         let granule = self.config.granule();
         let Some(line) = self.lines.get_mut(&base) else {
             return;
@@ -269,10 +273,11 @@ impl Judge {
             return;
         }
         line.settle(&self.scale);
-        let verdict = line
-            .is_contended_in(bytes)
-            .then(|| verdict::verdict(line, base, self.scale.transfer_ns))
-            .flatten();
+        let verdict = of_crowd.or_else(|| {
+            line.is_contended_in(bytes)
+                .then(|| verdict::verdict(line, base, self.scale.transfer_ns))
+                .flatten()
+        });
         if let Some(mut verdict) = verdict {
             verdict.owner = Some(owner);
             **line = Line::new(self.next_serial, at.0, &self.scale);
@@ -295,74 +300,6 @@ impl Judge {
         }
     }
 
-    /// Lines worth a watch burst at `now`: contended as far as seen, still in use, and not yet
-    /// confirmed or of a kind in doubt. Lines that are not confirmed come first; within each
-    /// group, those with the highest cost.
-    pub fn suspects(&self, now: Time) -> Vec<Suspect> {
-        let idle = MAX_GAP_WINDOWS * self.scale.window_ns;
-        let mut all: Vec<Suspect> = self
-            .lines
-            .iter()
-            .filter_map(|(&base, line)| Some((base, self.shared(line)?)))
-            .filter(|(_, line)| now.nanoseconds_since(Time(line.last)) <= idle)
-            .filter_map(|(base, line)| {
-                let mut verdict = verdict::verdict(&line, base, self.scale.transfer_ns)?;
-                self.finish(&mut verdict);
-                suspect::suspect(&line, &verdict, |thread| self.threads.last_seen(thread))
-            })
-            .collect();
-        all.sort_by(|a, b| {
-            a.confirmed
-                .cmp(&b.confirmed)
-                .then(b.cost_ns.total_cmp(&a.cost_ns))
-                .then(a.line.cmp(&b.line))
-        });
-        all
-    }
-
-    /// The verdicts on all contended lines, including those of memory that has changed owner
-    /// since, the highest cost first. Weak verdicts are included: see [`Verdict::confidence`].
-    pub fn verdicts(&self) -> Vec<Verdict> {
-        let mut all = self.unfinished();
-        for verdict in &mut all {
-            self.finish(verdict);
-        }
-        all.sort_by(|a, b| {
-            b.cost_ns
-                .total_cmp(&a.cost_ns)
-                .then(a.line.cmp(&b.line))
-                .then(a.owner.cmp(&b.owner))
-        });
-        all
-    }
-
-    /// The verdicts before they are held against the length of the run and the threads' time, in no
-    /// order but that those of one line's earlier owners are in the order of time.
-    pub(crate) fn unfinished(&self) -> Vec<Verdict> {
-        self.lines
-            .iter()
-            .filter_map(|(&base, line)| {
-                let line = self.shared(line)?;
-                verdict::verdict(&line, base, self.scale.transfer_ns)
-            })
-            .chain(self.retired.iter().cloned())
-            .collect()
-    }
-
-    /// The line as it would be if its open stretch ended now; `None` unless several threads
-    /// were seen on it.
-    fn shared(&self, line: &Line) -> Option<Line> {
-        let may_be = line.is_shared() || line.has_queued();
-        let settled = may_be.then(|| line.settled(&self.scale));
-        settled.filter(Line::is_shared)
-    }
-
-    /// The line as it would be if its open stretch ended now; `None` if it was touched less
-    /// than twice.
-    pub(crate) fn line_as_it_is(&self, base: Address) -> Option<Line> {
-        self.lines.get(&base).map(|line| line.settled(&self.scale))
-    }
-
     /// The same judge with all queued touches of its lines taken in.
     pub(crate) fn caught_up(&self) -> Cow<'_, Self> {
         if self.lines.values().any(|line| line.has_queued()) {
@@ -380,11 +317,6 @@ impl Judge {
         for line in self.lines.values_mut() {
             line.catch_up(&self.scale);
         }
-    }
-
-    fn finish(&self, verdict: &mut Verdict) {
-        let involved = verdict.all_threads().map(|t| self.time_of(t)).sum();
-        verdict::finish(verdict, self.seconds(), involved);
     }
 
     /// CPU time observed of a thread; without samples in time, the time between

@@ -67,9 +67,24 @@
 //!   share of the expected changes that they see bounds the interleaved share too. In that
 //!   average the samples count as one burst that showed everything.
 //! - A line that takes less than half a percent of each thread's time has gaps beyond the
-//!   longest pause, and its cost is underestimated or missed. Alone it is far below any
-//!   sensible threshold, but costs and evidence of the lines of one object add up. So sum them
-//!   before judging an object of very many lines.
+//!   longest pause, and its cost is underestimated or missed. Many such lines near each other are
+//!   a crowd (below); a few of them are far below any sensible threshold.
+//!
+//! # Crowds
+//!
+//! An array whose elements belong to threads in turn has hundreds of contended lines, each with a
+//! handful of visits in a run. Lines with too few visits to be judged alone (fewer than some 64),
+//! of which consecutive ones are at most a page apart and on which the same instructions work, are
+//! a *crowd* if there are eight of them or more. Their visits together are accounted for like
+//! those of one line. The loss is multiplied by two further shares:
+//!
+//! - how *mixed* the threads are: of the consecutive visits of one line, the share that is by two
+//!   threads, over the share to be expected if any thread were on any line. Lines of one thread
+//!   with the same code count: so an array in which each thread has its own part costs nothing.
+//! - what bursts on its lines showed. Only they tell lines that change hands all the time from
+//!   those that change owner now and then, as under a dynamic schedule. So the lines of a crowd are
+//!   suspects from the first, and they cost something together only if bursts confirmed three of
+//!   them, and not as true sharing. A line that no burst watched has the kind of those watched.
 //!
 //! # False and true
 //!
@@ -104,18 +119,21 @@
 //! # Memory
 //!
 //! The judge keeps at most [`Config::max_lines`] lines (65,536) that were touched twice, and
-//! another 65,536 single touches of 60 bytes. A line of one thread has at most 16 entries of 24
-//! bytes pending plus those of one sample, and about 600 bytes besides. A shared line has at
-//! most 512 entries (12 KiB), 256 threads, 1,024 footprints and 32 instructions. In practice
+//! another 65,536 single touches of 60 bytes. A line of one thread has at most 20 entries of 24
+//! bytes plus those of one sample, and about 600 bytes besides. A shared line has at
+//! most 576 entries (14 KiB), 256 threads, 1,024 footprints and 32 instructions. In practice
 //! few lines are shared and the table stays below 50 MB. If it is full, the least important
 //! quarter is dropped, contended lines last; [`Judge::counts`] tells how many. Threads are
 //! never forgotten.
 #![forbid(unsafe_code)]
 
 mod activity;
+mod answers;
+mod apart;
 mod burst;
 mod bytes;
 mod config;
+mod crowd;
 mod executed;
 mod false_share;
 mod footprint;

@@ -3,6 +3,7 @@
 //! It knows nothing about other lines.
 
 use crate::activity::{Slots, Timeline};
+use crate::apart::Apart;
 use crate::config::{MAX_GAP_WINDOWS, MIN_GAP_WINDOWS};
 use crate::footprint::{Footprint, Footprints};
 use crate::pairs::Pairs;
@@ -21,6 +22,10 @@ const STRETCH_VISITS: u32 = 256;
 
 /// Entries after which a stretch is closed, to limit its memory.
 const STRETCH_ENTRIES: usize = 512;
+
+/// A line is judged alone if so many isolated visits are expected among its own: those of 64 visits
+/// of two equal threads. Then the minimum of two counts is 5% low at most, as for a full stretch.
+const JUDGED_ALONE: f64 = 16.0;
 
 /// The same limit for a line on which only one thread was seen, and which may never be shared.
 const ONE_THREAD_ENTRIES: usize = 16;
@@ -84,6 +89,8 @@ pub(crate) struct Line {
     pub last_writer: Option<ThreadId>,
     pub interleaved_writes: u64,
     open: Vec<Entry>,
+    /// The latest visits, until there were so many that the line is judged alone.
+    pub apart: Apart,
     open_visits: u32,
     disordered: bool,
     /// Running mean of the logarithm of the gaps between visits.
@@ -109,6 +116,7 @@ impl Line {
             last_writer: None,
             interleaved_writes: 0,
             open: Vec::new(),
+            apart: Apart::default(),
             open_visits: 0,
             disordered: false,
             log_gap: 0.0,
@@ -293,8 +301,9 @@ impl Line {
             return (self.users.len() - 1) as u16;
         }
         self.settle(scale);
-        // The entries of the open stretch refer to users by index.
+        // The touches that are kept refer to users by index.
         self.open.clear();
+        self.apart.clear();
         let oldest = (0..MAX_USERS).min_by_key(|&i| self.users[i].last);
         let place = oldest.unwrap_or(0);
         let old = std::mem::replace(&mut self.users[place], new);
@@ -333,6 +342,11 @@ impl Line {
         }
         if self.is_shared() && entries.len() > 1 && !is_of_one(&entries) {
             self.add_stretch(&entries, scale);
+        }
+        if self.is_judged_alone() {
+            self.apart.clear();
+        } else {
+            self.apart.keep(&entries, self.is_shared());
         }
         let is_exact = |e: &&Entry| matches!(e.class, Class::Exact | Class::Seed);
         for e in entries.iter().filter(is_exact) {
@@ -443,6 +457,7 @@ impl Line {
         self.sites.retain(|s| !s.bytes.overlaps(mask));
         // A seed would connect the new owner's first touch with the old owner's last.
         self.open.clear();
+        self.apart.clear();
         self.serial = serial;
         self.bar(bytes, at);
     }
@@ -455,6 +470,11 @@ impl Line {
     /// Whether nothing is known about the line any more.
     pub fn is_blank(&self) -> bool {
         self.users.iter().all(|u| u.uses.is_empty()) && !self.is_contended()
+    }
+
+    /// Whether its own visits are enough to judge it; see [`JUDGED_ALONE`].
+    pub fn is_judged_alone(&self) -> bool {
+        self.tally.isolated_expected >= JUDGED_ALONE
     }
 
     /// Whether any stretch or burst showed contention.

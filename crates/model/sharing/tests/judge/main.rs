@@ -1,6 +1,7 @@
 //! Tests of the judge on streams of accesses whose right verdict is known. One binary, so that it is
 //! linked once.
 
+mod crowds;
 mod diffs;
 mod exact;
 mod executions;
