@@ -15,6 +15,7 @@ use sunder_access::ProcessId;
 use sunder_confine::Work;
 use sunder_gain::{Effort, Experiment};
 use sunder_live::{Ending, LiveRemedy, Look, Signals, is_program, processes};
+use sunder_observe::proc::{Fields, Folder};
 use sunder_repair::attach as repair;
 
 /// How long a process is observed by default.
@@ -126,6 +127,14 @@ fn run_repair(options: &Attach) -> Result<u8> {
     })
 }
 
+/// The process of the thread with this number, as `top -H` and `ps -L` show it: the number itself, if
+/// it is a process's, or if there is none.
+fn process_of(number: u32) -> u32 {
+    let status = Fields::read(Folder::Process(ProcessId(number)));
+    let whole = status.ok().and_then(|status| status.number("Tgid"));
+    whole.unwrap_or(number)
+}
+
 /// The most processes that are listed where several match.
 const LISTED: usize = 20;
 
@@ -135,7 +144,11 @@ const LISTED: usize = 20;
 /// If there is none; or if there are several, which are listed.
 pub fn process(target: &Target) -> Result<ProcessId> {
     if let Some(number) = target.pid {
-        return Ok(ProcessId(number));
+        let whole = process_of(number);
+        if whole != number {
+            note(&format!("{number} is a thread of process {whole}"));
+        }
+        return Ok(ProcessId(whole));
     }
     if target.is_empty() {
         return Err(wrong(

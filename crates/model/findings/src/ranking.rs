@@ -62,6 +62,11 @@ impl Findings {
 }
 
 impl Finding {
+    /// The number of its contended lines, also of those that are not listed.
+    pub const fn all_lines(&self) -> usize {
+        self.lines.len() + self.further_lines as usize
+    }
+
     /// How a report treats the finding.
     pub fn standing(&self, threshold_percent: f64) -> Standing {
         if self.latent {

@@ -164,7 +164,17 @@ impl Crowd {
             return None;
         }
         let mut losses = losses(&visits, scale);
-        losses.values_mut().for_each(|share| *share *= mixed);
+        // A sample of a wide loop is on several lines at once, and each counts its time in full: the
+        // lines share what the threads lose.
+        let mut spent: Map<ThreadId, f64> = Map::default();
+        for (_, line) in &members {
+            for e in line.apart.touches() {
+                *spent.entry(line.thread(e.thread)).or_default() += f64::from(e.spent_ns);
+            }
+        }
+        for (thread, share) in &mut losses {
+            *share *= mixed / spent.get(thread).copied().unwrap_or(0.0).max(1.0);
+        }
         let bursts = || members.iter().map(|(_, line)| &line.bursts);
         let weight: f64 = bursts().map(|b| b.weight).sum();
         let share: f64 = bursts().map(|b| b.weighted_share).sum();
@@ -301,8 +311,8 @@ fn visits(members: &[(Address, Line)]) -> Vec<Visit> {
     all
 }
 
-/// The share of its time on the lines that each thread can lose, as the crate's documentation
-/// derives it for one line.
+/// The time that each thread can lose on the lines, ns, as the crate's documentation derives it for one
+/// line.
 fn losses(visits: &[Visit], scale: &Scale) -> Map<ThreadId, f64> {
     let mut threads: Vec<ThreadId> = visits.iter().map(|v| v.thread).collect();
     threads.sort_unstable();
@@ -355,16 +365,11 @@ fn losses(visits: &[Visit], scale: &Scale) -> Map<ThreadId, f64> {
     } else {
         0.0
     };
-    let mut spent = vec![0.0; threads.len()];
-    for e in &entries {
-        spent[usize::from(e.thread)] += f64::from(e.spent_ns);
-    }
-    let share = |(lost, spent): (f64, f64)| if spent > 0.0 { lost / spent } else { 0.0 };
     threads
         .into_iter()
-        .zip(lost.into_iter().zip(spent).map(share))
-        .filter(|(_, share)| *share > 0.0)
-        .map(|(thread, share)| (thread, share * interleaved))
+        .zip(lost)
+        .filter(|(_, lost)| *lost > 0.0)
+        .map(|(thread, lost)| (thread, lost * interleaved))
         .collect()
 }
 

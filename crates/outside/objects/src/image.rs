@@ -535,9 +535,11 @@ impl Symbols {
     }
 
     /// The function that holds `address`. A function of hand-written assembly has no size and
-    /// reaches to the next symbol.
+    /// reaches to the next symbol, but not one of those that the linker puts before all others: it is
+    /// short, and a compiler that writes no symbols, as Haskell's, leaves its code behind it.
     pub(crate) fn function(&self, address: LinkAddress) -> Option<&Symbol> {
         at(&self.code, address.0, true)
+            .filter(|s| s.size > 0 || s.address == address.0 || !BEFORE_ALL.contains(&&*s.name))
     }
 
     /// All functions.
@@ -560,6 +562,14 @@ impl Symbols {
         at(&self.tls, offset, false)
     }
 }
+
+/// Functions of the files that the linker puts before a program's own (`crtbegin.o`).
+const BEFORE_ALL: [&str; 4] = [
+    "frame_dummy",
+    "register_tm_clones",
+    "deregister_tm_clones",
+    "__do_global_dtors_aux",
+];
 
 fn at(table: &[Symbol], address: u64, unsized_too: bool) -> Option<&Symbol> {
     let end = table.partition_point(|s| s.address <= address);

@@ -2,8 +2,9 @@
 //! `[3].hits`. The inside of a standard library's types stays hidden: an atomic's value is the
 //! atomic, a lock's word the lock.
 
+use crate::dwarf::Language;
 use crate::fold::{is_library_name, shortened};
-use crate::types::{MOST_PARTS, Member, Place, Shape, TypeId, TypeTable, inside};
+use crate::types::{Dimension, MOST_PARTS, Member, Place, Shape, TypeId, TypeTable, inside};
 use std::cell::Cell;
 
 /// The path to the byte at `offset` of a value of type `ty`; empty for the value as a whole. If
@@ -31,10 +32,13 @@ pub(crate) fn owner(
             Shape::Pointer { .. } => return Some((path, false)),
             Shape::Scalar => return None,
             Shape::Alias { to, .. } => ty = (*to)?,
-            Shape::Array { element, counts } => {
+            Shape::Array {
+                element,
+                dimensions,
+            } => {
                 let size = table.size(*element).filter(|&s| s > 0)?;
                 let walk = Walk { table, exact };
-                walk.indices(counts, offset / size, &mut path);
+                walk.indices(found.language, dimensions, offset / size, &mut path);
                 (ty, offset) = (*element, offset % size);
             }
             Shape::Record { .. } if is_library_name(found.name.as_deref().unwrap_or("")) => {
@@ -83,7 +87,16 @@ impl Walk<'_> {
                     self.append(*to, offset, path, inner);
                 }
             }
-            Shape::Array { element, counts } => self.element(*element, counts, offset, path, inner),
+            Shape::Array {
+                element,
+                dimensions,
+            } => {
+                let Some(size) = self.table.size(*element).filter(|&s| s > 0) else {
+                    return;
+                };
+                self.indices(found.language, dimensions, offset / size, path);
+                self.append(*element, offset % size, path, inner);
+            }
             Shape::Record { members, .. } => {
                 let hidden = is_library_name(name);
                 self.member(name, members, hidden, offset, path, inner);
@@ -91,33 +104,37 @@ impl Walk<'_> {
         }
     }
 
-    fn element(
+    /// Appends the indices of element number `index` of an array, as its language writes them. Fortran
+    /// names the innermost dimension first.
+    fn indices(
         &self,
-        element: TypeId,
-        counts: &[Option<u64>],
-        offset: u64,
+        language: Language,
+        dimensions: &[Dimension],
+        mut index: u64,
         path: &mut String,
-        inner: Place<'_>,
     ) {
-        let Some(size) = self.table.size(element).filter(|&s| s > 0) else {
-            return;
-        };
-        self.indices(counts, offset / size, path);
-        self.append(element, offset % size, path, inner);
-    }
-
-    /// Appends the indices of element number `index` of an array.
-    fn indices(&self, counts: &[Option<u64>], mut index: u64, path: &mut String) {
-        for dimension in 0..counts.len() {
-            let lengths = counts[dimension + 1..].iter();
-            let inner = lengths.fold(1u64, |all, c| all.saturating_mul(c.unwrap_or(1).max(1)));
-            if self.exact {
-                path.push_str(&format!("[{}]", index / inner));
+        let mut all: Vec<String> = Vec::new();
+        for (n, dimension) in dimensions.iter().enumerate() {
+            let lengths = dimensions[n + 1..].iter();
+            let inner = lengths.fold(1u64, |all, d| {
+                all.saturating_mul(d.count.unwrap_or(1).max(1))
+            });
+            all.push(if self.exact {
+                (index / inner)
+                    .wrapping_add_signed(dimension.first)
+                    .cast_signed()
+                    .to_string()
             } else {
-                path.push_str("[..]");
-            }
+                "..".to_owned()
+            });
             index %= inner;
         }
+        if language == Language::Fortran {
+            all.reverse();
+            all = vec![all.join(",")];
+        }
+        all.iter()
+            .for_each(|index| path.push_str(&format!("[{index}]")));
     }
 
     fn member(

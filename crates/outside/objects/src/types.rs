@@ -37,15 +37,26 @@ pub(crate) enum Shape {
         keyword: &'static str,
         members: Vec<Member>,
     },
+    /// The outermost dimension comes first, whose index changes least often from one element to the
+    /// next in memory.
     Array {
         element: TypeId,
-        counts: Vec<Option<u64>>,
+        dimensions: Vec<Dimension>,
     },
     /// A typedef or a qualified type.
     Alias {
         to: Option<TypeId>,
         qualifier: &'static str,
     },
+}
+
+/// One dimension of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dimension {
+    /// The number of elements, if it is known.
+    pub(crate) count: Option<u64>,
+    /// The index of the first one.
+    pub(crate) first: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -110,7 +121,10 @@ impl TypeTable {
     /// The element of an array of one dimension.
     pub(crate) fn element(&self, id: TypeId) -> Option<TypeId> {
         match &self.get(self.plain(id))?.shape {
-            Shape::Array { element, counts } if counts.len() == 1 => Some(*element),
+            Shape::Array {
+                element,
+                dimensions,
+            } if dimensions.len() == 1 => Some(*element),
             _ => None,
         }
     }

@@ -131,7 +131,9 @@ fn join(
     let confirmed = jointly_confirmed(lines.iter().map(|(v, _)| v), sharing);
     let simulated = simulated(process, lines.iter().map(|(v, _)| v.line));
     let sites = join_sites(lines.iter_mut().flat_map(|(_, l)| l.sites.drain(..)));
+    let all: BTreeSet<Address> = lines.iter().map(|(v, _)| v.line).collect();
     let shown = join_lines(process, lines, &key);
+    let further_lines = all.len().saturating_sub(shown.len()) as u32;
     Finding {
         rank: 0,
         sharing: show_sharing(sharing),
@@ -143,6 +145,7 @@ fn join(
         object,
         neighbour,
         lines: shown,
+        further_lines,
         sites,
         interleavings_per_second: per_second,
         interleaved_writes,

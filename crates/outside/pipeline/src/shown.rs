@@ -132,6 +132,6 @@ fn show_language(language: Language) -> Option<findings::Language> {
         Language::Cpp => findings::Language::Cpp,
         Language::Rust => findings::Language::Rust,
         Language::Go => findings::Language::Go,
-        Language::Other => return None,
+        Language::Fortran | Language::Other => return None,
     })
 }

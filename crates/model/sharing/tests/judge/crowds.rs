@@ -54,6 +54,11 @@ fn access_at(address: Address, thread: u32, time: u64, provenance: Provenance) -
 
 /// Two threads that spend half of their time on the array, as `how` says.
 fn walked(how: Use, seed: u64) -> Judge {
+    walked_wide(how, seed, 1)
+}
+
+/// The same, with a loop of which each round is on so many lines.
+fn walked_wide(how: Use, seed: u64, wide: u64) -> Judge {
     let mut judge = judge();
     let mut random = Random(seed);
     let mut all: Vec<(u64, u32, Option<Address>)> = Vec::new();
@@ -71,12 +76,15 @@ fn walked(how: Use, seed: u64) -> Judge {
     }
     all.sort_unstable();
     for (time, thread, at) in all {
-        let access = at.map(|at| (access_at(at, thread, time, Provenance::Sampled), 0));
+        let lines = (0..wide).filter_map(|n| Some(at?.offset(64 * n as i64)));
+        let accesses: Vec<_> = lines
+            .map(|at| (access_at(at, thread, time, Provenance::Sampled), 0))
+            .collect();
         judge.sample(&Sample {
             time: Time(time),
             thread: ThreadId(thread),
             period_ns: PERIOD,
-            accesses: access.as_slice(),
+            accesses: &accesses,
             near: &[],
             ways: None,
         });
@@ -143,6 +151,14 @@ fn an_array_whose_elements_are_used_in_turns_costs_the_time_on_it() {
     // a line: hardly a line has visits of one thread alone.
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     assert_near(mean, 0.5 * 0.95, 0.5 * 0.1);
+}
+
+#[test]
+fn a_loop_that_is_on_several_lines_at_once_loses_its_time_once() {
+    let mut judge = walked_wide(Use::InTurns, 1, 3);
+    watch(&mut judge, Use::InTurns, 40);
+    let cost = cost(&judge.verdicts());
+    assert_near(cost, 0.5 * 0.95, 0.5 * 0.15);
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub enum Language {
     Rust,
     /// Go.
     Go,
+    /// Fortran, whose arrays lie in memory by columns.
+    Fortran,
     /// Another one, or none is stated. Types are written as in C.
     Other,
 }
@@ -108,6 +110,11 @@ impl LoadedUnit {
         entry.attr(name)?.udata_value()
     }
 
+    /// The value of a constant attribute.
+    pub(crate) fn signed(entry: &LoadedEntry, name: gimli::DwAt) -> Option<i64> {
+        entry.attr(name)?.sdata_value()
+    }
+
     /// The entry at `offset` of the unit.
     pub(crate) fn entry(&self, offset: usize) -> Option<LoadedEntry> {
         self.unit.entry(UnitOffset(offset)).ok()
@@ -163,7 +170,29 @@ impl LoadedUnit {
                 | dw::DW_LANG_C11
                 | dw::DW_LANG_C17,
             )) => Language::C,
+            Some(AttributeValue::Language(
+                dw::DW_LANG_Fortran77
+                | dw::DW_LANG_Fortran90
+                | dw::DW_LANG_Fortran95
+                | dw::DW_LANG_Fortran03
+                | dw::DW_LANG_Fortran08
+                | dw::DW_LANG_Fortran18,
+            )) => Language::Fortran,
             _ => Language::Other,
+        }
+    }
+
+    /// The index of the first element of an array that states none (DWARF 5, table 7.17).
+    pub(crate) fn first_index(&self) -> i64 {
+        let root = self.unit.header.root_offset().0;
+        let value = self
+            .entry(root)
+            .and_then(|e| e.attr_value(dw::DW_AT_language));
+        match value {
+            Some(AttributeValue::Language(language)) => {
+                language.default_lower_bound().unwrap_or(0) as i64
+            }
+            _ => 0,
         }
     }
 }

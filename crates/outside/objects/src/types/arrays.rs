@@ -57,7 +57,7 @@ impl TypeTable {
 #[cfg(test)]
 mod tests {
     use super::super::examples::nested_unions;
-    use super::super::{Member, Type};
+    use super::super::{Dimension, Member, Type};
     use super::*;
     use crate::dwarf::Language;
 
@@ -82,7 +82,10 @@ mod tests {
     fn array(element: u32, count: u64) -> Shape {
         Shape::Array {
             element: TypeId(element),
-            counts: vec![Some(count)],
+            dimensions: vec![Dimension {
+                count: Some(count),
+                first: 0,
+            }],
         }
     }
 

@@ -28,7 +28,7 @@ impl TypeTable {
                 Language::C | Language::Other => format!("{keyword} {name}"),
                 Language::Cpp => fold::cpp(name),
                 Language::Rust => fold::rust_type(name),
-                Language::Go => name.clone(),
+                Language::Go | Language::Fortran => name.clone(),
             },
             // `value_type` and similar names say less than the type itself.
             (Shape::Alias { to: Some(to), .. }, Some(name))
@@ -48,9 +48,16 @@ impl TypeTable {
                 let blank = if to.ends_with('*') { "" } else { " " };
                 format!("{to}{blank}{sign}")
             }
-            (Shape::Array { element, counts }, None) => {
+            (
+                Shape::Array {
+                    element,
+                    dimensions,
+                },
+                None,
+            ) => {
                 let element = inner(self, debug, Some(*element));
-                array_name(ty.language, element, counts)
+                let counts: Vec<_> = dimensions.iter().map(|d| d.count).collect();
+                array_name(ty.language, element, &counts)
             }
             (Shape::Alias { to: Some(to), .. }, None) if self.is_pointer(*to) => {
                 inner(self, debug, Some(*to))
@@ -78,6 +85,10 @@ fn array_name(language: Language, element: String, counts: &[Option<u64>]) -> St
         Language::Go => {
             let all: String = counts.iter().map(|c| format!("[{}]", text(c))).collect();
             format!("{all}{element}")
+        }
+        Language::Fortran => {
+            let all: Vec<String> = counts.iter().rev().map(text).collect();
+            format!("{element}[{}]", all.join(","))
         }
         _ => {
             let all: String = counts.iter().map(|c| format!("[{}]", text(c))).collect();

@@ -1,6 +1,6 @@
 //! Reading types from the debug information.
 
-use super::{MAX_DEPTH, Member, Shape, Type, TypeId, TypeTable};
+use super::{Dimension, MAX_DEPTH, Member, Shape, Type, TypeId, TypeTable};
 use crate::dwarf::{DebugInfo, DieRef, Language, LoadedEntry, LoadedUnit};
 use gimli::{AttributeValue, constants as dw};
 use std::collections::HashMap;
@@ -69,14 +69,17 @@ impl TypeTable {
             }
             dw::DW_TAG_array_type => {
                 let element = self.nested(debug, die.unit, &entry, depth)?;
-                let counts = counts(&unit, die.offset);
+                let dimensions = dimensions(&unit, die.offset, ty.language);
                 ty.size = ty.size.or_else(|| {
                     let size = self.size(element)?;
-                    counts
+                    dimensions
                         .iter()
-                        .try_fold(size, |size, &count| size.checked_mul(count?))
+                        .try_fold(size, |size, d| size.checked_mul(d.count?))
                 });
-                ty.shape = Shape::Array { element, counts };
+                ty.shape = Shape::Array {
+                    element,
+                    dimensions,
+                };
             }
             tag => {
                 if let Some(qualifier) = alias(tag) {
@@ -223,25 +226,41 @@ fn alias(tag: gimli::DwTag) -> Option<&'static str> {
     })
 }
 
-/// The lengths of an array's dimensions, outermost first.
-fn counts(unit: &LoadedUnit, offset: usize) -> Vec<Option<u64>> {
-    let mut counts = Vec::new();
+/// An array's dimensions, outermost first.
+fn dimensions(unit: &LoadedUnit, offset: usize, language: Language) -> Vec<Dimension> {
+    let mut all = Vec::new();
+    let usual = unit.first_index();
     let _ = unit.for_each_child(offset, |entry| {
         if entry.tag() == dw::DW_TAG_subrange_type {
             let count = LoadedUnit::number(entry, dw::DW_AT_count);
-            let upper = LoadedUnit::number(entry, dw::DW_AT_upper_bound);
-            // `T x[0]` has no bound or one of -1.
-            counts.push(
-                count
-                    .or(upper.and_then(|u| u.checked_add(1)))
-                    .filter(|&c| c < MAX_SIZE),
-            );
+            // Where the bound is known at run time only, so are the indices.
+            let stated = entry.attr(dw::DW_AT_lower_bound).is_some();
+            let first = match LoadedUnit::signed(entry, dw::DW_AT_lower_bound) {
+                Some(first) => Some(first),
+                None => (!stated).then_some(usual),
+            };
+            let upper = LoadedUnit::signed(entry, dw::DW_AT_upper_bound);
+            // `T x[0]` has no bound or one before the first element.
+            let bounds = first.zip(upper);
+            let between = |(first, upper): (i64, i64)| upper.checked_sub(first)?.checked_add(1);
+            let count = count.or_else(|| u64::try_from(bounds.and_then(between)?).ok());
+            all.push(Dimension {
+                count: count.filter(|&c| c < MAX_SIZE),
+                first: first.unwrap_or(usual),
+            });
         }
     });
-    if counts.is_empty() {
-        counts.push(None);
+    if all.is_empty() {
+        all.push(Dimension {
+            count: None,
+            first: usual,
+        });
     }
-    counts
+    if language == Language::Fortran {
+        // The first index changes from one element to the next.
+        all.reverse();
+    }
+    all
 }
 
 /// Members and base classes of the record at `offset`; the fields of a Rust enum's variants are

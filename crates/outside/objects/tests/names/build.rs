@@ -25,6 +25,7 @@ pub fn compile(source: &str, options: &[&str]) -> Option<Program> {
     let compiler = match Path::new(source).extension().and_then(|e| e.to_str()) {
         Some("c") => "gcc",
         Some("cc") => "g++",
+        Some("f90") => "gfortran",
         _ => "rustc",
     };
     compile_by(compiler, source, options)

@@ -386,3 +386,22 @@ fn arrays_have_the_size_of_their_elements() {
     assert_eq!(element("matrix"), None);
     assert_eq!(element("total"), None);
 }
+
+#[test]
+fn arrays_of_fortran_have_its_indices_and_sizes() {
+    let Some(program) = compile("arrays.f90", &["-g", "-O1"]) else {
+        return;
+    };
+    let check = |name: &str, table: &[(u64, &str)], ty: &str, size: u64| {
+        let symbol = format!("__data_MOD_{name}");
+        check(&program, &symbol, table, ty, size);
+    };
+    let first = [(0, "first[1]"), (56, "first[8]")];
+    check("first", &first, "volatile integer(kind=8)[8]", 64);
+    let hundred = [(0, "hundred[100]"), (63, "hundred[107]")];
+    check("hundred", &hundred, "volatile integer(kind=8)[8]", 64);
+    let below = [(0, "below[-2]"), (40, "below[3]")];
+    check("below", &below, "volatile integer(kind=8)[6]", 48);
+    let matrix = [(0, "matrix[1,5]"), (4, "matrix[2,5]"), (36, "matrix[2,9]")];
+    check("matrix", &matrix, "volatile integer(kind=4)[2,5]", 40);
+}

@@ -35,7 +35,7 @@ pub(crate) fn evidence(all: &Findings, finding: &Finding) -> String {
         return replayed(finding, counts);
     }
     let threads = counted(finding.threads().len(), "thread");
-    let lines = counted(finding.lines.len(), "line");
+    let lines = counted(finding.all_lines(), "line");
     // Only watchpoints show that a line passes between threads; samples only bound how often.
     let (verb, bound) = match finding.confirmed {
         true => ("pass", ""),

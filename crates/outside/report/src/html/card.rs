@@ -119,7 +119,7 @@ impl Card {
         let folded_maps = maps.split_off(SHOWN_MAPS.min(maps.len()));
         let left = match on_pages {
             true => 0,
-            false => finding.lines.len().saturating_sub(MOST_MAPS),
+            false => finding.all_lines().saturating_sub(MOST_MAPS),
         };
         Self {
             rank: finding.rank,

@@ -103,10 +103,10 @@ impl Map {
     }
 
     fn new(id: &str, finding: &Finding, index: usize, line: &Line, size: u32) -> Self {
-        let title = if finding.lines.len() == 1 {
-            "Line".to_owned()
-        } else {
-            format!("Line {} of {}", index + 1, finding.lines.len())
+        let title = match (finding.lines.len(), finding.further_lines) {
+            (1, _) => "Line".to_owned(),
+            (of, 0) => format!("Line {} of {of}", index + 1),
+            _ => "A line".to_owned(),
         };
         let mut facts = vec![line.address.to_string()];
         facts.extend(describe::line_position(line));

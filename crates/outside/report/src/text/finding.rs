@@ -126,14 +126,16 @@ fn pictures(page: &mut Page, all: &Findings, finding: &Finding, options: &TextOp
             page.paragraph("   ", "     ", Paint::Plain, &format!("{text}."));
         }
     }
-    if finding.lines.len() > most {
-        page.line(&[(
-            Paint::Dim,
-            &format!(
-                "   … and {} (--all)",
-                counted(finding.lines.len() - most, "more line")
-            ),
-        )]);
+    if finding.all_lines() > most {
+        let more = counted(
+            finding.all_lines() - most.min(finding.lines.len()),
+            "more line",
+        );
+        let option = match finding.lines.len() > most {
+            true => " (--all)",
+            false => "",
+        };
+        page.line(&[(Paint::Dim, &format!("   … and {more}{option}"))]);
     }
 }
 
@@ -200,10 +202,11 @@ fn hottest(lines: &[Line], most: usize) -> Vec<(usize, &Line)> {
 }
 
 fn line_heading(page: &mut Page, finding: &Finding, index: usize, line: &Line) {
-    let which = if finding.lines.len() == 1 {
-        "line".to_owned()
-    } else {
-        format!("line {} of {}", index + 1, finding.lines.len())
+    let which = match (finding.lines.len(), finding.further_lines) {
+        (1, _) => "line".to_owned(),
+        (of, 0) => format!("line {} of {of}", index + 1),
+        // The lines are counted by address, and some are left out between these.
+        _ => "a line".to_owned(),
     };
     let at = describe::line_position(line)
         .map(|p| format!(" · {p}"))
