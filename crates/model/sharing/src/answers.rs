@@ -114,11 +114,23 @@ impl Judge {
     ) -> Map<Address, Verdict> {
         let mut all = Map::default();
         for crowd in crowds(lines, &self.scale) {
-            if crowd.is_confirmed() {
-                let verdicts = crowd.members.iter().filter_map(|(base, line)| {
+            if !crowd.is_confirmed() {
+                continue;
+            }
+            let alone = crowd.members.iter().filter_map(|(base, line)| {
+                let mut verdict = verdict::verdict(line, *base, self.scale.transfer_ns)?;
+                verdict.shrink(crowd.width());
+                Some((*base, verdict))
+            });
+            let alone: Vec<_> = alone.collect();
+            // Each account is low where it has little to go by, so the higher one counts.
+            if crowd.lost_ns() > alone.iter().map(|(_, verdict)| verdict.cost_ns).sum() {
+                let members = crowd.members.iter();
+                all.extend(members.filter_map(|(base, line)| {
                     Some((*base, crowd.verdict(*base, line, &self.scale)?))
-                });
-                all.extend(verdicts);
+                }));
+            } else {
+                all.extend(alone);
             }
         }
         all

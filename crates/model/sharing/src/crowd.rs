@@ -4,7 +4,7 @@
 //!
 //! What is asked of a line is asked of all of them together: whether threads meet there, what they
 //! can lose, whether their order is random, and what bursts showed. A crowd costs something only
-//! if bursts confirmed several of its lines. Called by the judge's answers. It must not change a
+//! if bursts confirmed several of its lines; the crate's documentation gives the reasons. Called by the judge's answers. It must not change a
 //! line of the judge, and must not say anything of a line that only one thread was seen on.
 
 use crate::bytes::{ByteState, ByteWatch};
@@ -14,7 +14,7 @@ use crate::footprint::{Footprint, Footprints};
 use crate::hash::Map;
 use crate::line::Line;
 use crate::scale::Scale;
-use crate::stretch::{self, ANY_CPU, Class, Context, Entry};
+use crate::stretch::{self, ANY_CPU, Class, Context, Entry, may_differ};
 use crate::tally::{add_use, join};
 use crate::verdict::{self, Verdict};
 use sunder_access::{Address, CodeAddress, Kind, ThreadId};
@@ -38,6 +38,8 @@ pub(crate) struct Crowd {
     pub members: Vec<(Address, Line)>,
     /// The share of its time on these lines that each thread can lose, before bursts are heard.
     losses: Map<ThreadId, f64>,
+    /// On how many of the lines a sample is in the mean, at least 1.
+    width: f64,
     confirmed: usize,
     /// What the bursts on its lines showed: their share of interleaved time, and the kind of sharing.
     by_bursts: f64,
@@ -172,6 +174,8 @@ impl Crowd {
                 *spent.entry(line.thread(e.thread)).or_default() += f64::from(e.spent_ns);
             }
         }
+        let once: f64 = visits.iter().map(|v| f64::from(v.spent_ns)).sum();
+        let width = spent.values().sum::<f64>() / once.max(1.0);
         for (thread, share) in &mut losses {
             *share *= mixed / spent.get(thread).copied().unwrap_or(0.0).max(1.0);
         }
@@ -184,6 +188,7 @@ impl Crowd {
         let is_byte_shared = bursts().any(|b| b.bytes.contains(&ByteState::WrittenShared));
         Some(Self {
             losses,
+            width: width.max(1.0),
             confirmed: bursts().filter(|b| b.confirms()).count(),
             by_bursts: (share + 1.0) / (weight + 1.0),
             falsely,
@@ -204,6 +209,11 @@ impl Crowd {
             .flat_map(|line| self.lost_on(line))
             .map(|(_, ns)| ns)
             .sum()
+    }
+
+    /// On how many of the lines a sample is in the mean.
+    pub const fn width(&self) -> f64 {
+        self.width
     }
 
     /// The threads that take part.
@@ -383,9 +393,10 @@ fn mixed(members: &[(Address, Line)], visits: &[Visit], alone: &[(Address, &Line
         return 0.0;
     };
     let (mut pairs, mut crossing) = (0.0, 0.0);
-    let mut by_thread: Map<ThreadId, f64> = Map::default();
+    // Visits by thread and CPU: threads that take turns on one CPU pass nothing on.
+    let mut placed: Map<(ThreadId, u16), f64> = Map::default();
     for v in visits {
-        *by_thread.entry(v.thread).or_default() += 1.0;
+        *placed.entry((v.thread, v.cpu)).or_default() += 1.0;
     }
     for (_, line) in members {
         let touches = line.apart.touches();
@@ -398,8 +409,8 @@ fn mixed(members: &[(Address, Line)], visits: &[Visit], alone: &[(Address, &Line
             }
             pairs += 1.0;
             let is_written = writers.contains(&a.thread) || writers.contains(&b.thread);
-            let on_two_cpus = a.cpu != b.cpu || a.cpu == ANY_CPU;
-            crossing += f64::from(u8::from(a.thread != b.thread && is_written && on_two_cpus));
+            let meets = a.thread != b.thread && may_differ(a.cpu, b.cpu);
+            crossing += f64::from(u8::from(meets && is_written));
         }
     }
     let code: std::collections::HashSet<CodeAddress> = members
@@ -410,14 +421,22 @@ fn mixed(members: &[(Address, Line)], visits: &[Visit], alone: &[(Address, &Line
     let to = alone.partition_point(|(base, _)| *base <= last.0);
     for (_, line) in &alone[from..to] {
         if line.sites.iter().any(|s| code.contains(&s.instruction)) {
-            let visits = f64::from(line.users[0].visits);
+            let user = &line.users[0];
+            let visits = f64::from(user.visits);
             pairs += (visits - 1.0).clamp(0.0, STRETCH_VISITS as f64);
-            *by_thread.entry(line.users[0].thread).or_default() += visits;
+            let cpu = line.apart.touches().last().map_or(ANY_CPU, |e| e.cpu);
+            *placed.entry((user.thread, cpu)).or_default() += visits;
         }
     }
-    let all: f64 = by_thread.values().sum();
-    let same: f64 = by_thread.values().map(|n| (n / all).powi(2)).sum();
-    let expected = pairs * (1.0 - same);
+    let all: f64 = placed.values().sum();
+    let mut meeting = 0.0;
+    for ((thread, cpu), visits) in &placed {
+        let others = placed
+            .iter()
+            .filter(|((t, c), _)| t != thread && may_differ(*c, *cpu));
+        meeting += visits * others.map(|(_, visits)| visits).sum::<f64>();
+    }
+    let expected = pairs * meeting / (all * all);
     if expected > 0.0 {
         (crossing / expected).min(1.0)
     } else {

@@ -10,6 +10,7 @@ mod samples;
 
 pub(crate) use account::{ANY_CPU, Account, Class, Context, Entry, ThreadAccount};
 pub(crate) use mixture::expected_changes;
+pub(crate) use samples::may_differ;
 
 use crate::bytes::{ByteState, ByteWatch};
 use exact::account_exact;

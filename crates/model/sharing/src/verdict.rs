@@ -145,6 +145,14 @@ impl Verdict {
         self.falsely = FalseShare::NONE;
     }
 
+    /// Divides what the sharing costs by `lines`, where the samples on this line were on so many lines at
+    /// once.
+    pub(crate) fn shrink(&mut self, lines: f64) {
+        self.cost_ns /= lines;
+        self.threads.iter_mut().for_each(|t| t.lost_ns /= lines);
+        self.count_again(1.0 / lines);
+    }
+
     /// Multiplies the number of interleavings, because the price of a transfer has changed.
     pub(crate) fn count_again(&mut self, times: f64) {
         self.interleavings *= times;

@@ -42,7 +42,11 @@ pub fn cannot_be_loaded(program: &OsStr) -> Option<&'static str> {
     if let Some(why) = preload_hindrance(program) {
         return Some(why);
     }
-    match find(program).map(|path| linkage(&path)) {
+    let path = find(program);
+    if path.as_ref().is_some_and(|p| p.ends_with(LOADER_FILE)) {
+        return Some("it is the dynamic loader: name the program itself, without it");
+    }
+    match path.map(|path| linkage(&path)) {
         Some(Linkage::Static) => Some("it is statically linked"),
         Some(Linkage::Privileged) => Some("it has set-user-id or other privileges"),
         _ => None,
@@ -51,6 +55,7 @@ pub fn cannot_be_loaded(program: &OsStr) -> Option<&'static str> {
 
 /// How glibc's dynamic loader is called, wherever it is.
 const LOADER: &str = "/ld-linux-x86-64.so.2";
+const LOADER_FILE: &str = "ld-linux-x86-64.so.2";
 
 /// `e_ident[EI_CLASS]` of 64-bit files.
 const ELFCLASS64: u8 = 2;

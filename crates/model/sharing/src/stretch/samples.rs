@@ -5,7 +5,7 @@ use super::account::{ANY_CPU, Account, Class, Context, Entry, ThreadAccount};
 
 /// Whether two CPUs may be different ones. The line does not move between threads that take
 /// turns on one CPU.
-const fn may_differ(a: u16, b: u16) -> bool {
+pub(crate) const fn may_differ(a: u16, b: u16) -> bool {
     a != b || a == ANY_CPU
 }
 
