@@ -3,9 +3,10 @@
 //! each has a thousandth of the threads' time, and a handful of visits in a whole run.
 //!
 //! What is asked of a line is asked of all of them together: whether threads meet there, what they
-//! can lose, whether their order is random, and what bursts showed. A crowd costs something only
-//! if bursts confirmed several of its lines; the crate's documentation gives the reasons. Called by the judge's answers. It must not change a
-//! line of the judge, and must not say anything of a line that only one thread was seen on.
+//! can lose, whether their order is random, and what bursts showed. A crowd costs something only if
+//! bursts confirmed several of its lines; the crate's documentation gives the reasons. Called by the
+//! judge's answers. It must not change a line of the judge, and must not say anything of a line that
+//! only one thread was seen on.
 
 use crate::bytes::{ByteState, ByteWatch};
 use crate::config::MIN_GAP_WINDOWS;
@@ -17,6 +18,7 @@ use crate::scale::Scale;
 use crate::stretch::{self, ANY_CPU, Class, Context, Entry, may_differ};
 use crate::tally::{add_use, join};
 use crate::verdict::{self, Verdict};
+use std::collections::HashSet;
 use sunder_access::{Address, CodeAddress, Kind, ThreadId};
 
 /// Lines that are further apart than a page, in bytes, belong to different crowds.
@@ -110,6 +112,14 @@ fn neighbourhoods(lines: Vec<(Address, Line)>) -> Vec<Vec<(Address, Line)>> {
     all
 }
 
+/// The instructions that do most of the work on a line: each at least a quarter of it. An allocator, or
+/// a function that copies, touches lines of all kinds now and then, and does not make them a crowd.
+fn code(line: &Line) -> impl Iterator<Item = CodeAddress> {
+    let all: u64 = line.sites.iter().map(|site| site.count).sum();
+    let main = line.sites.iter().filter(move |site| 4 * site.count >= all);
+    main.map(|site| site.instruction)
+}
+
 /// Lines on which a common instruction works, directly or through others.
 fn by_code(lines: Vec<(Address, Line)>) -> Vec<Vec<(Address, Line)>> {
     // The group of each instruction, and for each group the one that it was joined to.
@@ -123,9 +133,9 @@ fn by_code(lines: Vec<(Address, Line)>) -> Vec<Vec<(Address, Line)>> {
     }
     for (_, line) in &lines {
         let mut own = None;
-        for site in &line.sites {
+        for instruction in code(line) {
             let new = joined.len();
-            let group = *groups.entry(site.instruction).or_insert(new);
+            let group = *groups.entry(instruction).or_insert(new);
             if group == new {
                 joined.push(new);
             }
@@ -135,8 +145,8 @@ fn by_code(lines: Vec<(Address, Line)>) -> Vec<Vec<(Address, Line)>> {
     }
     let mut all: Map<usize, Vec<(Address, Line)>> = Map::default();
     for (base, line) in lines {
-        let site = line.sites.first();
-        if let Some(group) = site.and_then(|s| groups.get(&s.instruction)) {
+        let first = code(&line).next();
+        if let Some(group) = first.and_then(|first| groups.get(&first)) {
             all.entry(root(&joined, *group))
                 .or_default()
                 .push((base, line));
@@ -413,14 +423,11 @@ fn mixed(members: &[(Address, Line)], visits: &[Visit], alone: &[(Address, &Line
             crossing += f64::from(u8::from(meets && is_written));
         }
     }
-    let code: std::collections::HashSet<CodeAddress> = members
-        .iter()
-        .flat_map(|(_, line)| line.sites.iter().map(|s| s.instruction))
-        .collect();
+    let common: HashSet<CodeAddress> = members.iter().flat_map(|(_, line)| code(line)).collect();
     let from = alone.partition_point(|(base, _)| *base < first.0);
     let to = alone.partition_point(|(base, _)| *base <= last.0);
     for (_, line) in &alone[from..to] {
-        if line.sites.iter().any(|s| code.contains(&s.instruction)) {
+        if code(line).any(|instruction| common.contains(&instruction)) {
             let user = &line.users[0];
             let visits = f64::from(user.visits);
             pairs += (visits - 1.0).clamp(0.0, STRETCH_VISITS as f64);

@@ -74,7 +74,7 @@
 //!
 //! An array whose elements belong to threads in turn has hundreds of contended lines, each with a
 //! handful of visits in a run. Lines with too few visits to be judged alone (fewer than some 64),
-//! of which consecutive ones are at most a page apart and on which the same instructions work, are
+//! of which consecutive ones are at most a page apart and on which the same instructions do most, are
 //! a *crowd* if there are eight of them or more. Their visits together are accounted for like
 //! those of one line. The loss is multiplied by two further shares:
 //!
