@@ -95,6 +95,29 @@ fn a_process_is_found_by_its_name_and_of_several_the_user_chooses() {
     assert!(said.contains(&name), "{said}");
 }
 
+/// `top -H` and `ps -L` show the numbers of threads.
+#[test]
+fn a_threads_number_leads_to_its_process() {
+    let target = target("thread_stats", LONG);
+    let tasks = format!("/proc/{}/task", target.id());
+    let by_then = Instant::now() + Duration::from_secs(20);
+    let thread = loop {
+        let tasks = std::fs::read_dir(&tasks).expect("it lives").flatten();
+        let mut names = tasks.filter_map(|task| task.file_name().into_string().ok());
+        if let Some(thread) = names.find(|name| *name != target.id()) {
+            break thread;
+        }
+        assert!(Instant::now() < by_then, "it starts no thread");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let mut command = sunder();
+    command.args(["attach", "--duration", "50ms", "--pid", &thread]);
+    let seen = command.assert().success();
+    let said = String::from_utf8_lossy(&seen.get_output().stderr).into_owned();
+    let told = format!("{thread} is a thread of process {}", target.id());
+    assert!(said.contains(&told), "{said}");
+}
+
 #[test]
 fn heap_objects_are_named_by_the_pointers_that_lead_to_them() {
     let folder = tempfile::tempdir().expect("a folder");

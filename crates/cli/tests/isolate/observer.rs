@@ -182,9 +182,10 @@ fn threads_that_wait_for_each_others_stores_get_on() {
         assert_eq!(status(&seen), Some(0), "{mode:?}: {seen:?}");
         let text = String::from_utf8_lossy(&seen.stdout);
         assert!(text.contains("sum 31999996000000\n"), "{mode:?}: {seen:?}");
-        // Its page never became private, which would have put the sum at risk.
+        // Its page never became private, which would have put the sum at risk. On a busy machine a
+        // thread may be isolated for moments in which it writes nothing.
         let said = text.into_owned() + &String::from_utf8_lossy(&seen.stderr);
-        let was_native = ["nobody was isolated", "no two threads"];
+        let was_native = ["nobody was isolated", "no two threads", "isolated 0 pages"];
         assert!(
             said.contains("hand data over") || was_native.iter().any(|one| said.contains(one)),
             "{mode:?}: {said}"

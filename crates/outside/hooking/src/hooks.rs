@@ -50,6 +50,28 @@ const WITHOUT_HOOK: [i64; 12] = [
     libc::SYS_rt_sigprocmask,
 ];
 
+/// Whether the guards of these patches work. They rely on `rcx`, which a kernel call leaves alone where
+/// the processor delivers events flexibly (FRED) and the kernel uses that, as its list of the
+/// processor's features says.
+///
+/// # Errors
+/// If there are guarded patches, and they do not work on this machine.
+pub fn guards_work(patches: &[sites::Patch]) -> Result<()> {
+    let guarded = patches.iter().any(|patch| patch.guarded);
+    let features = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    ensure!(
+        !guarded || !has_feature(&features, "fred"),
+        "on this machine a hook can't tell whether control comes from a kernel call (FRED)"
+    );
+    Ok(())
+}
+
+/// Whether `/proc/cpuinfo` lists this feature of the processors.
+fn has_feature(cpuinfo: &str, wanted: &str) -> bool {
+    let flags = cpuinfo.lines().find_map(|line| line.strip_prefix("flags"));
+    flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == wanted))
+}
+
 /// The code that returns from a signal handler, as it is in the C library. Unwinders recognise a
 /// signal frame by these bytes.
 pub const RESTORES: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
@@ -226,6 +248,7 @@ fn module(path: &str, more: &[i64], others: Want) -> Result<Module> {
             refused.reason
         );
     }
+    guards_work(&plan.patches)?;
     Ok(Module {
         path: path.to_owned(),
         address: code.address,
@@ -240,6 +263,13 @@ fn module(path: &str, more: &[i64], others: Want) -> Result<Module> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn features_are_found_by_their_whole_name() {
+        let info = "processor\t: 0\nflags\t\t: fpu sse2 fred_like lm\n";
+        assert!(has_feature(info, "sse2") && has_feature(info, "lm"));
+        assert!(!has_feature(info, "fred") && !has_feature("", "fred"));
+    }
 
     #[test]
     fn a_static_sunder_plans_for_the_libraries_that_programs_load() {

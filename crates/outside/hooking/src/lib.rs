@@ -11,4 +11,4 @@ mod hooks;
 mod unwind;
 
 pub use calls::{Calls, Own, code, is_covered};
-pub use hooks::{CHANGES, Placed, Plan, RESTORES, base, is_inside, plan, restorers};
+pub use hooks::{CHANGES, Placed, Plan, RESTORES, base, guards_work, is_inside, plan, restorers};

@@ -98,10 +98,11 @@ pub fn tell(repair: &Repair, seconds: f64, others: bool) -> Vec<String> {
     }
     lines.extend(in_all(repair, seconds));
     for refused in &repair.refused {
-        lines.push(format!(
-            "left `{}` alone: {}",
-            refused.object, refused.reason
-        ));
+        let line = format!("left `{}` alone: {}", refused.object, refused.reason);
+        // Parts of one object on several pages were left alone one by one.
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
     }
     if lines.is_empty() {
         let left_out = if others { LEFT_ALONE } else { "" };

@@ -39,6 +39,20 @@ fn inlined_functions_come_first() {
     assert_eq!(frames[0].line, Some(program.line("inlined")));
 }
 
+/// Compilers that write no symbols leave their code behind that of `crtbegin.o`, whose last function
+/// has a symbol without a size.
+#[test]
+fn code_without_symbols_is_not_called_by_what_the_linker_put_before_it() {
+    let Some(program) = compile("no_symbols.c", &["-O0"]) else {
+        return;
+    };
+    let mut names = program.names();
+    let start = program.address("main").0;
+    let before = names.frames(CodeAddress(start - 40));
+    assert!(!before[0].function.contains("frame_dummy"), "{before:?}");
+    assert_eq!(names.frames(CodeAddress(start))[0].function, "main+0x0");
+}
+
 #[test]
 fn a_return_address_belongs_to_the_call_before_it() {
     let Some(program) = compile("counters.c", &["-g", "-O2"]) else {

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use sunder_access::{Mapping, ProcessId};
 use sunder_guests::MemoryFile;
-use sunder_hooking::{RESTORES, base, restorers};
+use sunder_hooking::{RESTORES, base, guards_work, restorers};
 use sunder_observe::code::{Entrances, ModuleCode};
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::proc::{self, MemoryUse};
@@ -136,6 +136,7 @@ pub fn patches(code: &ModuleCode, file: File) -> Result<Vec<Patch>> {
             refused.reason
         );
     }
+    guards_work(&second.patches)?;
     Ok(second.patches.iter().map(Patch::from).collect())
 }
 

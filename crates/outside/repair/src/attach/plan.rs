@@ -7,7 +7,7 @@ use super::own;
 use anyhow::{Context, Result, bail, ensure};
 use sunder_access::{Address, Mapping, Mappings, ProcessId};
 use sunder_hooking::{Own, is_covered};
-use sunder_hooking::{RESTORES, base, restorers};
+use sunder_hooking::{RESTORES, base, guards_work, restorers};
 use sunder_observe::code::ModuleCode;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_rewrite::is_harmless;
@@ -252,6 +252,7 @@ fn module(files: &ForeignFiles, mapping: &Mapping, stay: Stay) -> Result<Module>
             );
         }
     }
+    guards_work(&patches)?;
     let base = base(mapping, code.address).context("a library lies where it can't")?;
     let restorers = restorers(&code).map(|at| base + at).collect();
     let call = plain_call(&code, &patches).map(|at| base + at);

@@ -56,10 +56,11 @@ pub(crate) fn evidence(all: &Findings, finding: &Finding) -> String {
         out.push_str(&processes);
     }
     if finding.sharing == Sharing::Mixed {
-        out.push_str(&format!(
-            ", {} of it falsely",
-            percent(finding.false_share * 100.0)
-        ));
+        let falsely = match percent(finding.false_share * 100.0) {
+            all if all == "100 %" => "nearly all".to_owned(),
+            share => share,
+        };
+        out.push_str(&format!(", {falsely} of it falsely"));
     }
     out.push_str(match (finding.latent, finding.confirmed) {
         (true, _) => "",
