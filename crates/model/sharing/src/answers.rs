@@ -10,6 +10,9 @@ use crate::suspect::{self, Suspect};
 use crate::verdict::{self, Verdict};
 use sunder_access::{Address, ThreadId, Time};
 
+/// The most lines of a crowd that are suspects at a time: enough for some rounds of bursts.
+const MOST_SUSPECTS: usize = 64;
+
 impl Judge {
     /// Whether any line would have a verdict.
     pub fn is_any_line_contended(&self) -> bool {
@@ -49,17 +52,22 @@ impl Judge {
         all
     }
 
-    /// Adds the lines of `crowd` that no burst has confirmed, unless they are suspects by themselves
-    /// that cost more.
+    /// Adds lines of `crowd` that no burst has confirmed, the least watched of them, unless they are
+    /// suspects by themselves that cost more.
     fn add_suspects(&self, crowd: &Crowd, now: Time, all: &mut Vec<Suspect>) {
         let idle = MAX_GAP_WINDOWS * self.scale.window_ns;
         let (cost_ns, spent) = (crowd.lost_ns(), self.time_of_all(crowd.threads()));
         let ran = |thread| self.threads.last_seen(thread);
-        for (base, line) in &crowd.members {
-            let is_used = now.nanoseconds_since(Time(line.last)) <= idle;
-            if !is_used || line.bursts.confirms() || cost_ns <= 0.0 {
-                continue;
-            }
+        if cost_ns <= 0.0 {
+            return;
+        }
+        let is_used = |line: &Line| now.nanoseconds_since(Time(line.last)) <= idle;
+        let members = crowd.members.iter();
+        let mut wanted: Vec<_> = members
+            .filter(|(_, line)| is_used(line) && !line.bursts.confirms())
+            .collect();
+        wanted.sort_by_key(|(base, line)| (line.bursts.loud + line.bursts.quiet, *base));
+        for (base, line) in wanted.into_iter().take(MOST_SUSPECTS) {
             let joined = crowd.accounted(line, &self.scale);
             let verdict = verdict::verdict(&joined, *base, self.scale.transfer_ns);
             let new = verdict.and_then(|verdict| suspect::suspect(&joined, &verdict, ran));

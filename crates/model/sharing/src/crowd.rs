@@ -16,7 +16,7 @@ use crate::hash::Map;
 use crate::line::Line;
 use crate::scale::Scale;
 use crate::stretch::{self, ANY_CPU, Class, Context, Entry, may_differ};
-use crate::tally::{add_use, join};
+use crate::tally::join;
 use crate::verdict::{self, Verdict};
 use std::collections::HashSet;
 use sunder_access::{Address, CodeAddress, Kind, ThreadId};
@@ -290,11 +290,16 @@ impl Crowd {
                 continue;
             }
             user.involved = true;
-            add_use(&mut user.uses, e.footprint, 0, e.count);
             let f = line.footprints.get(e.footprint);
             for byte in &mut watch[usize::from(f.start)..usize::from(f.end())] {
                 byte.touch(e.thread, f.kind.writes());
             }
+        }
+        for user in new.users.iter_mut().filter(|user| user.involved) {
+            // Whatever they did there was part of it.
+            user.uses
+                .iter_mut()
+                .for_each(|used| used.shared = used.count);
         }
         let bytes: Vec<_> = watch.iter().map(|b| b.state(|_, _| true)).collect();
         join(&mut new.tally.bytes, &bytes);

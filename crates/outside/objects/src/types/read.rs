@@ -235,15 +235,16 @@ fn dimensions(unit: &LoadedUnit, offset: usize, language: Language) -> Vec<Dimen
             let count = LoadedUnit::number(entry, dw::DW_AT_count);
             // Where the bound is known at run time only, so are the indices.
             let stated = entry.attr(dw::DW_AT_lower_bound).is_some();
-            let first = match LoadedUnit::signed(entry, dw::DW_AT_lower_bound) {
+            let first = match bound(entry, dw::DW_AT_lower_bound) {
                 Some(first) => Some(first),
                 None => (!stated).then_some(usual),
             };
-            let upper = LoadedUnit::signed(entry, dw::DW_AT_upper_bound);
+            let upper = bound(entry, dw::DW_AT_upper_bound);
             // `T x[0]` has no bound or one before the first element.
             let bounds = first.zip(upper);
             let between = |(first, upper): (i64, i64)| upper.checked_sub(first)?.checked_add(1);
-            let count = count.or_else(|| u64::try_from(bounds.and_then(between)?).ok());
+            let between = bounds.and_then(between).filter(|&count| count > 0);
+            let count = count.or_else(|| u64::try_from(between?).ok());
             all.push(Dimension {
                 count: count.filter(|&c| c < MAX_SIZE),
                 first: first.unwrap_or(usual),
@@ -261,6 +262,15 @@ fn dimensions(unit: &LoadedUnit, offset: usize, language: Language) -> Vec<Dimen
         all.reverse();
     }
     all
+}
+
+/// A bound of an array's dimension. One byte of 255 is that number, as C's compilers write it; negative
+/// bounds have a form with a sign.
+fn bound(entry: &LoadedEntry, name: gimli::DwAt) -> Option<i64> {
+    let number = LoadedUnit::number(entry, name);
+    number
+        .and_then(|number| i64::try_from(number).ok())
+        .or_else(|| LoadedUnit::signed(entry, name))
 }
 
 /// Members and base classes of the record at `offset`; the fields of a Rust enum's variants are

@@ -63,6 +63,21 @@ fn c_globals_are_named_down_to_the_field() {
             "int[3][4]",
             48,
         );
+        // Upper bounds of 255 and 65,535, in one byte and in two.
+        check(
+            &program,
+            "bytes",
+            &[(255, "bytes[255]")],
+            "unsigned char[256]",
+            256,
+        );
+        check(
+            &program,
+            "longer",
+            &[(65535, "longer[65535]")],
+            "char[65536]",
+            65536,
+        );
         check(
             &program,
             "guard",

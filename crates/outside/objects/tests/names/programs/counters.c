@@ -19,6 +19,8 @@ struct counter {
 
 struct counter counters[8];
 static int matrix[3][4];
+static unsigned char bytes[256];
+static char longer[65536];
 pthread_mutex_t guard;
 _Atomic long total;
 struct {
@@ -113,8 +115,9 @@ int main(int argc, char **argv)
     reserve();
     raw(argv[0], 0);
     matrix[2][1] = argc;
+    bytes[argc] = longer[argc] = 1;
     pthread_mutex_lock(&guard);
     total += sum;
     pthread_mutex_unlock(&guard);
-    return matrix[argc % 3][1] > 100;
+    return matrix[argc % 3][1] > 100 || bytes[argc] == longer[2 * argc];
 }
