@@ -26,9 +26,8 @@ pub enum Standing {
 }
 
 /// Orders the findings and numbers them from 1. Findings that are present come first, ordered
-/// by [`Finding::false_cost_percent`], then by [`Finding::cost_percent`] and by interleavings, the
-/// highest first; then latent ones in the same order. Ties keep their order. So true sharing, of which
-/// a report tells apart from the list, does not take the first number.
+/// by [`Finding::cost_percent`] and then by interleavings, the highest first; then latent ones
+/// in the same order. Ties keep their order.
 ///
 /// A figure that is not a finite number becomes 0: JSON can't hold it, and a ratio of nothing
 /// to nothing has no meaning. The result's verdict follows from the findings, and is set here.
@@ -46,7 +45,6 @@ pub fn rank(findings: &mut Findings) {
 fn dearest_first(a: &Finding, b: &Finding) -> Ordering {
     a.latent
         .cmp(&b.latent)
-        .then(b.false_cost_percent().total_cmp(&a.false_cost_percent()))
         .then(b.cost_percent.total_cmp(&a.cost_percent))
         .then(
             b.interleavings_per_second
@@ -128,27 +126,6 @@ mod tests {
         };
         f.object.name = Some(name.into());
         f
-    }
-
-    #[test]
-    fn true_sharing_comes_after_false_sharing_that_costs_less() {
-        let mut all = Findings::default();
-        for (name, cost, sharing) in [
-            ("true", 90.0, Sharing::True),
-            ("mixed", 60.0, Sharing::Mixed),
-            ("false", 20.0, Sharing::False),
-        ] {
-            let mut new = finding(name, cost, 1.0, false);
-            // A tenth of 60 % is 6 %.
-            (new.sharing, new.false_share) = (sharing, 0.1);
-            all.findings.push(new);
-        }
-        rank(&mut all);
-        let names = all.findings.iter().map(|f| f.object.name.as_deref());
-        assert_eq!(
-            names.collect::<Vec<_>>(),
-            [Some("false"), Some("mixed"), Some("true")]
-        );
     }
 
     #[test]

@@ -235,7 +235,7 @@ const fn is_none_further(lines: &u32) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Finding {
-    /// 1 for the finding whose false sharing costs most.
+    /// 1 for the finding with the highest cost.
     pub rank: u32,
     /// The kind of sharing.
     pub sharing: Sharing,
