@@ -81,7 +81,8 @@ fn other(number: i64, arguments: [u64; 6]) {
     }
 }
 
-fn give_up(reason: u32) {
+/// Moves everything back for good.
+pub fn give_up(reason: u32) {
     withdraw();
     area::roll_back_all(reason);
 }

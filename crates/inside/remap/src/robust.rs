@@ -7,14 +7,14 @@
 //!
 //! Contexts: all.
 
-use crate::area;
+use crate::before::give_up;
 use crate::peek::word_in_place;
-use crate::shared::{anything_moved, control, is_confined, withdraw};
+use crate::shared::{anything_moved, is_confined};
 use sunder_guest::system;
 use sunder_wire::remap::BY_KERNEL;
 
-/// A thread that blocks all these signals may be about to end. The C library leaves out the two
-/// that it uses itself (32 and 33), and programs can block no others.
+/// A thread that blocks all these signals may be about to end: all but 32 and 33, which the C library
+/// uses itself and may leave open.
 const ALL: u64 = !(0b11 << 31);
 
 /// Where the mutex that the thread is about to lock or unlock is in the list's head (`struct
@@ -24,10 +24,7 @@ const PENDING: u64 = 16;
 /// This thread blocks the signals of `mask`.
 pub fn blocks(mask: u64) {
     if mask & ALL == ALL && anything_moved() && !is_confined() && holds_any() {
-        if control().is_some() {
-            withdraw();
-        }
-        area::roll_back_all(BY_KERNEL);
+        give_up(BY_KERNEL);
     }
 }
 

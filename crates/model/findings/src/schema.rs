@@ -226,11 +226,6 @@ pub struct Unattributed {
     pub percent: f64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-const fn is_none_further(lines: &u32) -> bool {
-    *lines == 0
-}
-
 /// One object, or a pair of neighbours, whose cache lines are shared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -262,7 +257,7 @@ pub struct Finding {
     /// The contended lines; of very many, those that cost most.
     pub lines: Vec<Line>,
     /// The number of contended lines that are not among `lines`.
-    #[serde(default, skip_serializing_if = "is_none_further")]
+    #[serde(default, skip_serializing_if = "crate::verdict::is_zero")]
     pub further_lines: u32,
     /// The instructions that touch the lines, the busiest first.
     pub sites: Vec<Site>,

@@ -121,7 +121,7 @@ impl fmt::Display for Reason {
     clippy::trivially_copy_pass_by_ref,
     reason = "serde passes a reference"
 )]
-const fn is_zero(number: &u32) -> bool {
+pub(crate) const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 

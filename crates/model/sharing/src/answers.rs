@@ -127,7 +127,7 @@ impl Judge {
             }
             let alone = crowd.members.iter().filter_map(|(base, line)| {
                 let mut verdict = verdict::verdict(line, *base, self.scale.transfer_ns)?;
-                verdict.shrink(crowd.width());
+                verdict.shrink(crowd.width);
                 Some((*base, verdict))
             });
             let alone: Vec<_> = alone.collect();

@@ -13,7 +13,7 @@ use crate::config::MIN_GAP_WINDOWS;
 use crate::false_share::{FalseShare, Sharing};
 use crate::footprint::{Footprint, Footprints};
 use crate::hash::Map;
-use crate::line::Line;
+use crate::line::{Line, STRETCH_VISITS};
 use crate::scale::Scale;
 use crate::stretch::{self, ANY_CPU, Class, Context, Entry, may_differ};
 use crate::tally::join;
@@ -27,12 +27,10 @@ const REACH: u64 = 4096;
 /// The fewest lines of a crowd. Fewer lines have more visits each, or cost little.
 const FEWEST: usize = 8;
 
-/// The confirmed lines that speak for the others, and those from which on no more bursts are wanted.
+/// The confirmed lines that speak for the others: more than the two ends of a thread's part, which are
+/// shared also where nothing else is. And those from which on no more bursts are wanted.
 const CONFIRMING_LINES: usize = 3;
 const ENOUGH_CONFIRMED: usize = 8;
-
-/// The visits after which a stretch of the crowd ends, as one of a line does.
-const STRETCH_VISITS: usize = 256;
 
 /// Lines that are judged together.
 pub(crate) struct Crowd {
@@ -41,7 +39,7 @@ pub(crate) struct Crowd {
     /// The share of its time on these lines that each thread can lose, before bursts are heard.
     losses: Map<ThreadId, f64>,
     /// On how many of the lines a sample is in the mean, at least 1.
-    width: f64,
+    pub width: f64,
     confirmed: usize,
     /// What the bursts on its lines showed: their share of interleaved time, and the kind of sharing.
     by_bursts: f64,
@@ -221,11 +219,6 @@ impl Crowd {
             .sum()
     }
 
-    /// On how many of the lines a sample is in the mean.
-    pub const fn width(&self) -> f64 {
-        self.width
-    }
-
     /// The threads that take part.
     pub fn threads(&self) -> impl Iterator<Item = ThreadId> + '_ {
         self.losses.keys().copied()
@@ -376,7 +369,7 @@ fn losses(visits: &[Visit], scale: &Scale) -> Map<ThreadId, f64> {
     let mut lost = vec![0.0; threads.len()];
     let (mut isolated, mut expected) = (0.0, 0.0);
     for near in entries.chunk_by(|a, b| b.time - a.time <= longest) {
-        for stretch in near.chunks(STRETCH_VISITS) {
+        for stretch in near.chunks(STRETCH_VISITS as usize) {
             let account = stretch::account(stretch, &context);
             for (sum, thread) in lost.iter_mut().zip(&account.threads) {
                 *sum += thread.lost_ns;
@@ -435,7 +428,7 @@ fn mixed(members: &[(Address, Line)], visits: &[Visit], alone: &[(Address, &Line
         if code(line).any(|instruction| common.contains(&instruction)) {
             let user = &line.users[0];
             let visits = f64::from(user.visits);
-            pairs += (visits - 1.0).clamp(0.0, STRETCH_VISITS as f64);
+            pairs += (visits - 1.0).clamp(0.0, f64::from(STRETCH_VISITS));
             let cpu = line.apart.touches().last().map_or(ANY_CPU, |e| e.cpu);
             *placed.entry((user.thread, cpu)).or_default() += visits;
         }

@@ -18,7 +18,7 @@ use sunder_access::ThreadId;
 /// Visits after which a stretch is closed. The bound of a thread's loss is a minimum of two
 /// counts, which noise can only lower: by 0.4 times the root of the visits. With 256 visits
 /// that is 5% of the touches of each of two equal threads.
-const STRETCH_VISITS: u32 = 256;
+pub(crate) const STRETCH_VISITS: u32 = 256;
 
 /// Entries after which a stretch is closed, to limit its memory.
 const STRETCH_ENTRIES: usize = 512;

@@ -261,4 +261,19 @@ mod tests {
             assert_eq!(calls.all_seen(&made(range)).is_ok(), known, "{range}");
         }
     }
+
+    #[test]
+    fn a_second_c_library_is_one_whose_calls_nobody_sees() {
+        let own = |maps: &str| {
+            let mappings = sunder_observe::proc::parse_mappings(maps.as_bytes());
+            Calls::new(|_| true).own(&mappings)
+        };
+        let at = |range: &str| format!("{range} r-xp 00001000 08:01 7 /lib/libc.so.6\n");
+        assert_eq!(own(&at("1000-3000")), Ok(Vec::new()));
+        // The kernel shows one mapping in two parts where something about them differs.
+        let parts = at("1000-2000") + &at("2000-3000");
+        assert_eq!(own(&parts), Ok(Vec::new()));
+        let twice = at("1000-3000") + &at("8000-a000");
+        assert!(own(&twice).is_err_and(|why| why.contains("loaded twice")));
+    }
 }

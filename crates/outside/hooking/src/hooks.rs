@@ -35,20 +35,26 @@ pub const CHANGES: [i64; 12] = [
 /// Kernel calls that may go without a hook where there is no room for one: they use none of the
 /// program's memory, or only a thread's own descriptor, which no remedy touches. What the kernel does
 /// with the list of robust mutexes later is the library's concern inside the program.
-const WITHOUT_HOOK: [i64; 12] = [
+const WITHOUT_HOOK: [i64; 9] = [
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_rt_sigreturn,
-    libc::SYS_gettid,
     libc::SYS_tgkill,
     libc::SYS_close,
     libc::SYS_set_tid_address,
     libc::SYS_set_robust_list,
     libc::SYS_arch_prctl,
     libc::SYS_rseq,
-    libc::SYS_sched_yield,
-    libc::SYS_rt_sigprocmask,
 ];
+
+/// Whether this call of the C library may stay without a hook where there is no room for one.
+pub fn may_go_without_hook(number: Number) -> bool {
+    match number {
+        Number::Always(number) => WITHOUT_HOOK.contains(&number.into()),
+        // In the C library these are the last calls of a thread or of the program, in loops.
+        Number::In(_) | Number::Any => true,
+    }
+}
 
 /// Whether the guards of these patches work. They rely on `rcx`, which a kernel call leaves alone where
 /// the processor delivers events flexibly (FRED) and the kernel uses that, as its list of the
@@ -231,19 +237,15 @@ fn module(path: &str, more: &[i64], others: Want) -> Result<Module> {
     };
     let plan = sites::plan(&code.bytes, code.address, &functions, wants);
     for refused in &plan.refused {
-        let Number::Always(number) = refused.number else {
-            // The C library's are the ends of threads and of the program, in loops.
-            continue;
-        };
-        let is_needed = |call: &i64| i64::from(number) == *call;
+        let is_it = |call: &i64| refused.number == Number::Always(*call as u32);
         ensure!(
-            !CHANGES.iter().chain(more).any(is_needed),
+            !CHANGES.iter().chain(more).any(is_it),
             "a kernel call of {path} that changes mappings or blocks signals can't be led through a \
              hook"
         );
         ensure!(
-            WITHOUT_HOOK.iter().any(is_needed),
-            "kernel call {number} at {:#x} of {path} can't be led through a hook: {}",
+            may_go_without_hook(refused.number),
+            "a kernel call at {:#x} in {path} can't be led through a hook: {}",
             refused.entry,
             refused.reason
         );

@@ -11,4 +11,7 @@ mod hooks;
 mod unwind;
 
 pub use calls::{Calls, Own, code, is_covered};
-pub use hooks::{CHANGES, Placed, Plan, RESTORES, base, guards_work, is_inside, plan, restorers};
+pub use hooks::{
+    CHANGES, Placed, Plan, RESTORES, base, guards_work, is_inside, may_go_without_hook, plan,
+    restorers,
+};

@@ -16,12 +16,11 @@ pub const OTHER_CODE: &str = "other code lies where some was that has been copie
 /// arguments, and would find none. Our library keeps its own data in such a mapping and
 /// uses them with all signals blocked, where a fault ends the program.
 ///
+/// Nor may the program have the file of its memory open: the kernel reads and writes there without
+/// regard to rights, so that no hook would see it. A file that is opened later is not noticed.
+///
 /// # Errors
 /// Says what prevents it.
-///
-/// A program that has the file of its memory open may read there what has moved away, or write it: the
-/// kernel does that without regard to rights, so that no hook sees it. A file that is opened later is
-/// not noticed.
 pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
     let living = proc::living_number(process);
     let status = Fields::read(Folder::Process(living))

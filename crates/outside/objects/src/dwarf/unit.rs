@@ -147,52 +147,50 @@ impl LoadedUnit {
 
     /// The language of the unit's source.
     pub(crate) fn language(&self) -> Language {
-        // The skeleton of a split unit does not have it; its split part does.
-        let root = self.unit.header.root_offset().0;
-        let value = self
-            .entry(root)
-            .and_then(|e| e.attr_value(dw::DW_AT_language));
-        match value {
-            Some(AttributeValue::Language(
+        match self.stated_language() {
+            Some(
                 dw::DW_LANG_C_plus_plus
                 | dw::DW_LANG_C_plus_plus_03
                 | dw::DW_LANG_C_plus_plus_11
                 | dw::DW_LANG_C_plus_plus_14
                 | dw::DW_LANG_C_plus_plus_17
                 | dw::DW_LANG_C_plus_plus_20,
-            )) => Language::Cpp,
-            Some(AttributeValue::Language(dw::DW_LANG_Rust)) => Language::Rust,
-            Some(AttributeValue::Language(dw::DW_LANG_Go)) => Language::Go,
-            Some(AttributeValue::Language(
+            ) => Language::Cpp,
+            Some(dw::DW_LANG_Rust) => Language::Rust,
+            Some(dw::DW_LANG_Go) => Language::Go,
+            Some(
                 dw::DW_LANG_C89
                 | dw::DW_LANG_C
                 | dw::DW_LANG_C99
                 | dw::DW_LANG_C11
                 | dw::DW_LANG_C17,
-            )) => Language::C,
-            Some(AttributeValue::Language(
+            ) => Language::C,
+            Some(
                 dw::DW_LANG_Fortran77
                 | dw::DW_LANG_Fortran90
                 | dw::DW_LANG_Fortran95
                 | dw::DW_LANG_Fortran03
                 | dw::DW_LANG_Fortran08
                 | dw::DW_LANG_Fortran18,
-            )) => Language::Fortran,
+            ) => Language::Fortran,
             _ => Language::Other,
         }
     }
 
     /// The index of the first element of an array that states none (DWARF 5, table 7.17).
     pub(crate) fn first_index(&self) -> i64 {
+        let language = self.stated_language();
+        language
+            .and_then(gimli::DwLang::default_lower_bound)
+            .unwrap_or(0) as i64
+    }
+
+    /// The language as the unit states it. The skeleton of a split unit does not; its split part does.
+    fn stated_language(&self) -> Option<gimli::DwLang> {
         let root = self.unit.header.root_offset().0;
-        let value = self
-            .entry(root)
-            .and_then(|e| e.attr_value(dw::DW_AT_language));
-        match value {
-            Some(AttributeValue::Language(language)) => {
-                language.default_lower_bound().unwrap_or(0) as i64
-            }
-            _ => 0,
+        match self.entry(root)?.attr_value(dw::DW_AT_language)? {
+            AttributeValue::Language(language) => Some(language),
+            _ => None,
         }
     }
 }

@@ -6,8 +6,9 @@ use super::module::{KERNELS, Module};
 use super::own;
 use anyhow::{Context, Result, bail, ensure};
 use sunder_access::{Address, Mapping, Mappings, ProcessId};
-use sunder_hooking::{Own, is_covered};
-use sunder_hooking::{RESTORES, base, guards_work, restorers};
+use sunder_hooking::{
+    Own, RESTORES, base, guards_work, is_covered, may_go_without_hook, restorers,
+};
 use sunder_observe::code::ModuleCode;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_rewrite::is_harmless;
@@ -237,6 +238,15 @@ fn module(files: &ForeignFiles, mapping: &Mapping, stay: Stay) -> Result<Module>
     if let Some(read) = second.refused.iter().find(|r| reads.contains(&r.entry)) {
         let (entry, reason) = (read.entry, read.reason);
         bail!("`read` at {entry:#x} in {path} can't be led through a hook: {reason}");
+    }
+    for refused in &second.refused {
+        let has_another = patches.iter().any(|p| p.entry == refused.entry);
+        ensure!(
+            has_another || may_go_without_hook(refused.number),
+            "a kernel call at {:#x} in {path} can't be led through a hook: {}",
+            refused.entry,
+            refused.reason
+        );
     }
     for patch in second.patches {
         let apart = |p: &sites::Patch| {
