@@ -2,8 +2,8 @@
 
 use crate::called::called;
 use crate::hoist;
-use crate::language::is_foreign_type;
 use crate::layout::{Layout, array_type};
+use crate::library_types::is_foreign_type;
 use crate::place;
 use crate::slices::{self, Division};
 use crate::words::{counted, quoted};

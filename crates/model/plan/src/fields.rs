@@ -2,8 +2,9 @@
 
 use crate::breaks::breaks;
 use crate::called::called;
-use crate::language::{Language, is_foreign_type};
+use crate::language::Language;
 use crate::layout::{Layout, Part};
+use crate::library_types::is_foreign_type;
 use crate::place;
 use crate::truly_shared::is_lock;
 use crate::words::{counted, list, short_list};

@@ -1,5 +1,6 @@
 //! The source language of the data, and how alignment is written in that language.
 
+use crate::library_types::is_number;
 use crate::words::list;
 use sunder_findings::{Finding, Language as Stated};
 
@@ -14,8 +15,12 @@ pub(crate) enum Language {
     Rust,
     /// Go.
     Go,
+    /// Fortran.
+    Fortran,
     /// A language whose code a runtime makes while the program runs.
     Managed(Runtime),
+    /// A file's name tells a language for which there are no words here.
+    Other,
     /// Neither debug information nor a file's name tells.
     Unknown,
 }
@@ -88,6 +93,10 @@ impl Language {
             }
             "rs" => Some(Self::Rust),
             "go" => Some(Self::Go),
+            "f" | "for" | "ftn" | "f77" | "f90" | "f95" | "f03" | "f08" | "f18" | "F" | "FOR"
+            | "F90" | "F95" | "F03" | "F08" => Some(Self::Fortran),
+            "adb" | "ads" | "pas" | "pp" | "lpr" | "d" | "nim" | "zig" | "swift" | "hs" | "ml"
+            | "jl" | "cr" | "odin" | "scala" | "kt" | "lisp" | "scm" => Some(Self::Other),
             _ => None,
         }
     }
@@ -113,6 +122,12 @@ impl Language {
             ),
             Self::Rust => format!("put `#[repr(align({line}))]` on `{name}`"),
             Self::Go => format!("put {} at the end of `{name}`", go_pad(line)),
+            Self::Fortran | Self::Other if is_number(name) => self.wrap_type(name, line),
+            Self::Fortran => {
+                format!("put a component of {line} bytes that nobody uses at the end of `{name}`")
+            }
+            // The name may be one that the compiler made up.
+            Self::Other => format!("let each fill whole lines of {line} bytes"),
             Self::Managed(_) | Self::Unknown => format!("align `{name}` to {line} bytes"),
         }
     }
@@ -154,6 +169,10 @@ impl Language {
                 "make the element a struct of a `{name}` and {}",
                 go_pad(line)
             ),
+            Self::Fortran => column(line),
+            Self::Other => {
+                format!("make the element a record that fills {line} bytes and holds the value")
+            }
             Self::Managed(_) | Self::Unknown => format!("pad each `{name}` to {line} bytes"),
         }
     }
@@ -170,8 +189,9 @@ impl Language {
                 interference(line)
             ),
             Self::Go => format!("make the element a struct of it and {}", go_pad(line)),
+            Self::Fortran => column(line),
             Self::Managed(_) => format!("pad each element to {line} bytes"),
-            Self::C | Self::Unknown => format!(
+            Self::C | Self::Other | Self::Unknown => format!(
                 "make the element a structure that is aligned to {line} bytes and holds the value"
             ),
         }
@@ -192,6 +212,9 @@ impl Language {
                 )
             }
             Self::Go => format!("put {} before {all}", go_pad(line)),
+            Self::Fortran | Self::Other => {
+                format!("put {line} bytes that nobody uses before {all}")
+            }
             Self::Managed(_) | Self::Unknown => match members.len() {
                 1 => format!("let {all} start a new line of {line} bytes"),
                 _ => format!("let {all} each start a new line of {line} bytes"),
@@ -212,32 +235,10 @@ impl Language {
                 "make {name} a field of a struct that begins and ends with {}",
                 go_pad(line)
             ),
-            Self::Managed(_) | Self::Unknown => format!("align {name} to {line} bytes"),
-        }
-    }
-
-    /// The call that allocates `size` bytes at a line's start.
-    pub(crate) fn allocate(self, line: u32, size: Option<u64>) -> String {
-        let size = size.map_or_else(|| "size rounded up".to_owned(), |s| s.to_string());
-        match self {
-            Self::Rust => {
-                format!(
-                    "`Layout::from_size_align({size}, {line})`, or a type with `#[repr(align({line}))]`"
-                )
-            }
-            Self::Cpp => {
-                format!(
-                    "`std::aligned_alloc({line}, {size})`, or (since C++17) `new` of a type with \
-                     `alignas({line})`"
-                )
-            }
-            Self::Go => format!(
-                "`new` of a struct that begins and ends with {}",
-                go_pad(line)
+            Self::Fortran | Self::Other => format!(
+                "make {name} part of a record, with {line} bytes that nobody uses on each side"
             ),
-            Self::C | Self::Managed(_) | Self::Unknown => {
-                format!("`aligned_alloc({line}, {size})`")
-            }
+            Self::Managed(_) | Self::Unknown => format!("align {name} to {line} bytes"),
         }
     }
 
@@ -282,8 +283,17 @@ impl Language {
     }
 }
 
+/// What gives elements of a Fortran array lines of their own: Fortran can't align, and its first index
+/// runs over neighbours in memory.
+fn column(line: u32) -> String {
+    format!(
+        "make each element a column of its own: a first dimension that fills {line} bytes, of which \
+         one index is used"
+    )
+}
+
 /// Padding as Go has it: the package's type has the size of the processor's lines.
-fn go_pad(line: u32) -> String {
+pub(crate) fn go_pad(line: u32) -> String {
     format!("`_ cpu.CacheLinePad` (golang.org/x/sys/cpu; or `_ [{line}]byte`)")
 }
 
@@ -303,112 +313,9 @@ fn bare(name: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// Whether `name` is a type that the user can't put an alignment on: a number, a pointer, or a
-/// library's type.
-pub(crate) fn is_foreign_type(name: &str) -> bool {
-    const NUMBERS: [&str; 40] = [
-        "uint",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uintptr",
-        "char",
-        "short",
-        "int",
-        "long",
-        "float",
-        "double",
-        "bool",
-        "_Bool",
-        "size_t",
-        "ssize_t",
-        "u8",
-        "u16",
-        "u32",
-        "u64",
-        "u128",
-        "usize",
-        "i8",
-        "i16",
-        "i32",
-        "i64",
-        "i128",
-        "isize",
-        "f32",
-        "f64",
-        "uintptr_t",
-        "intptr_t",
-        "unsigned",
-        "signed",
-        "ptrdiff_t",
-        "time_t",
-    ];
-    const LIBRARIES: [&str; 14] = [
-        "sync/",
-        "std::",
-        "core::",
-        "alloc::",
-        "boost::",
-        "pthread_",
-        "Atomic",
-        "atomic_",
-        "Mutex<",
-        "RwLock<",
-        "Option<",
-        "Cell<",
-        "UnsafeCell<",
-        "parking_lot::",
-    ];
-    let name = name.trim();
-    let first = name.split([' ', '<']).next().unwrap_or(name);
-    name.ends_with('*')
-        || name.starts_with('*')
-        || name.starts_with('&')
-        || name.starts_with("_Atomic")
-        || name.starts_with("volatile ")
-        || NUMBERS.contains(&first)
-        || LIBRARIES.iter().any(|l| name.starts_with(l))
-        || ((first.starts_with("int") || first.starts_with("uint")) && first.ends_with("_t"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_and_library_types_are_not_the_users() {
-        for foreign in [
-            "unsigned long",
-            "long long int",
-            "uint64_t",
-            "int32_t",
-            "std::atomic<long>",
-            "pthread_mutex_t",
-            "AtomicU64",
-            "Mutex<u64>",
-            "struct node *",
-            "_Atomic(long)",
-            "volatile int",
-            "core::sync::atomic::AtomicU64",
-        ] {
-            assert!(is_foreign_type(foreign), "{foreign}");
-        }
-        for own in [
-            "counter",
-            "struct counter",
-            "lreg_args",
-            "app::Slot",
-            "internal",
-            "Longing",
-        ] {
-            assert!(!is_foreign_type(own), "{own}");
-        }
-    }
 
     #[test]
     fn the_extension_decides() {
@@ -418,6 +325,8 @@ mod tests {
             ("b.C", Some(Language::Cpp)),
             ("src/lib.rs", Some(Language::Rust)),
             ("main.go", Some(Language::Go)),
+            ("solve.f90", Some(Language::Fortran)),
+            ("main.adb", Some(Language::Other)),
             ("x.h", None),
             ("Makefile", None),
         ] {

@@ -17,6 +17,8 @@ mod hoist;
 mod isolate;
 mod language;
 mod layout;
+mod library_types;
+mod own_lines;
 mod pages;
 mod pair;
 mod place;

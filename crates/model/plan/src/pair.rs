@@ -2,6 +2,7 @@
 
 use crate::called::called;
 use crate::layout::Layout;
+use crate::own_lines;
 use crate::place;
 use crate::words::{capital, quoted};
 use sunder_findings::{Advice, Fix, LatentOn, Object, ObjectKind, file_name};
@@ -54,7 +55,7 @@ fn block(object: &Object) -> String {
 fn allocate(layout: &Layout, first: &Object, second: &Object) -> Advice {
     let line = layout.line_size;
     let rounded = first.size.map(|s| layout.whole_lines(s));
-    let how = layout.language.allocate(line, rounded);
+    let how = own_lines::how(layout.language, first, line, rounded);
     let (one, two) = (at(first), at(second));
     let text = if !one.is_empty() && one == two {
         // One line of source may have several calls, each with a block of its own.
@@ -62,7 +63,7 @@ fn allocate(layout: &Layout, first: &Object, second: &Object) -> Advice {
         let what = if a == b { a } else { format!("{a} and {b}") };
         format!(
             "Blocks that are allocated at {one} for different threads ({what}) come to lie on \
-             one line. Allocate them there with {how}, each in lines of its own.",
+             one line. Allocate them there {how}, each in lines of its own.",
         )
     } else {
         let place = |p: &str| {
@@ -72,9 +73,14 @@ fn allocate(layout: &Layout, first: &Object, second: &Object) -> Advice {
                 format!(" (allocated at {p})")
             }
         };
+        let size = second.size.map(|s| layout.whole_lines(s));
+        let other = own_lines::how(layout.language, second, line, size);
+        let each = match how == other {
+            true => format!("Allocate both {how}"),
+            false => format!("Allocate the first {how}, and the second {other}"),
+        };
         format!(
-            "{}{} and {}{} are two blocks on one line. Allocate both with {how} (sizes rounded up \
-             to {line}), each in lines of its own.",
+            "{}{} and {}{} are two blocks on one line. {each}, each in lines of its own.",
             block(first),
             place(&one),
             block(second),

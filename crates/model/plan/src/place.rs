@@ -5,6 +5,7 @@ use crate::called::{called, is_bare_stack};
 use crate::foreign::is_c_library;
 use crate::language::Language;
 use crate::layout::Layout;
+use crate::own_lines;
 use crate::words::{quoted, short_list};
 use std::collections::BTreeSet;
 use sunder_findings::{Fix, Object, ObjectKind, Site, file_name};
@@ -16,10 +17,10 @@ pub(crate) fn start_on_a_line(layout: &Layout, object: &Object, at: &str) -> (Fi
     match object.kind {
         ObjectKind::Heap => {
             let size = object.size.map(|s| layout.whole_lines(s));
-            let how = language.allocate(line, size);
+            let how = own_lines::how(language, object, line, size);
             (
                 Fix::Allocate,
-                format!("allocate {}{at} with {how}", called(object)),
+                format!("allocate {}{at} {how}", called(object)),
             )
         }
         _ if is_bare_stack(object) => (Fix::Separate, off_the_stack(layout, object)),
@@ -63,10 +64,7 @@ pub(crate) fn off_the_stack(layout: &Layout, object: &Object) -> String {
 /// heap block. A call stack begins with the allocator's caller, so `malloc` itself is not in it.
 pub(crate) fn allocation_too(layout: &Layout, total: Option<u64>) -> String {
     let object = &layout.finding.object;
-    let by_new = || {
-        let mut calls = object.allocation.iter();
-        calls.any(|f| f.function.starts_with("operator new"))
-    };
+    let by_new = || object.allocation.iter().any(own_lines::is_new);
     let by_malloc = match layout.language {
         Language::C => true,
         Language::Cpp => !object.allocation.is_empty() && !by_new(),
@@ -77,7 +75,7 @@ pub(crate) fn allocation_too(layout: &Layout, total: Option<u64>) -> String {
     }
     let total = total.map(|t| layout.whole_lines(t));
     format!(
-        " Then allocate it with {}, too: `malloc` and its kin align to 16 bytes only.",
-        layout.language.allocate(layout.line_size, total)
+        " Then allocate it {}, too: `malloc` and its kin align to 16 bytes only.",
+        own_lines::how(layout.language, object, layout.line_size, total)
     )
 }

@@ -199,7 +199,13 @@ fn numbers_and_atomics_are_wrapped_in_each_language() {
             "struct alignas(64) Padded { std::atomic<long> value; }",
         ),
         ("[AtomicU64; 2]", "a.rs", "CachePadded<AtomicU64>"),
-        ("long[2]", "a.f90", "pad each `long` to 64 bytes"),
+        (
+            "integer[2]",
+            "a.f90",
+            "a first dimension that fills 64 bytes",
+        ),
+        ("integer[2]", "a.adb", "a record that fills 64 bytes"),
+        ("long[2]", "a.xyz", "pad each `long` to 64 bytes"),
     ] {
         let all = advise(&global("n", of, 16, file, words()), 64);
         assert_eq!(fixes(&all), [Fix::Align], "{of}");
