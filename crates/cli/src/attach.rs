@@ -15,7 +15,7 @@ use sunder_access::ProcessId;
 use sunder_confine::Work;
 use sunder_gain::{Effort, Experiment};
 use sunder_live::{Ending, LiveRemedy, Look, Signals, is_program, processes};
-use sunder_observe::proc::{Fields, Folder};
+use sunder_observe::proc::{self, Fields, Folder};
 use sunder_repair::attach as repair;
 
 /// How long a process is observed by default.
@@ -32,6 +32,11 @@ pub fn run(options: &Attach) -> Result<u8> {
     let mut output = Output::new(&options.tell, false)?;
     let process = process(&options.target)?;
     is_program(process)?;
+    if let Ok(Some('T' | 't')) = proc::state(Folder::Process(process)) {
+        note(&format!(
+            "process {process} is stopped, and nothing is seen of it until it goes on (kill -CONT {process})"
+        ));
+    }
     output.hold()?;
     let recording = Recording::begin(options.record.as_deref())?;
     let mut experiment = options

@@ -119,6 +119,28 @@ fn a_threads_number_leads_to_its_process() {
 }
 
 #[test]
+fn a_stopped_process_is_told_as_such() {
+    let target = target("thread_stats", LONG);
+    let process: i32 = target.id().parse().expect("a number");
+    // SAFETY: takes two integers; the child has not been waited for.
+    unsafe { libc::kill(process, libc::SIGSTOP) };
+    let stat = format!("/proc/{process}/stat");
+    let by_then = Instant::now() + Duration::from_secs(20);
+    while !std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") T ")) {
+        assert!(Instant::now() < by_then, "it does not stop");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut command = sunder();
+    command.args(["attach", "--duration", "50ms", "--pid", &target.id()]);
+    let seen = command.assert().success();
+    let said = String::from_utf8_lossy(&seen.get_output().stderr).into_owned();
+    assert!(
+        said.contains(&format!("process {process} is stopped")),
+        "{said}"
+    );
+}
+
+#[test]
 fn heap_objects_are_named_by_the_pointers_that_lead_to_them() {
     let folder = tempfile::tempdir().expect("a folder");
     side_by_side("adjacent_objects", || {
