@@ -105,6 +105,9 @@ pub const BY_SIGNALS: u32 = 9;
 pub const BY_DEATH: u32 = 10;
 /// [`Area::reason`]: the thread whose stack the bytes are part of goes on.
 pub const BY_OWNER: u32 = 11;
+/// [`Area::reason`]: the program opens its memory as a file, which would show the bytes at their
+/// original place.
+pub const BY_FILE: u32 = 12;
 
 /// The bits of [`Request::state`] that hold the stage of the question.
 const STAGE: u32 = 3;
@@ -403,6 +406,7 @@ pub const fn reason(number: u32) -> &'static str {
         BY_CONFINEMENT => "the program confined itself",
         BY_SIGNALS => "the program changed how it treats signals",
         BY_DEATH => "the program died",
+        BY_FILE => "the program opened its memory as a file",
         BY_OWNER => "the thread whose stack they are part of went on",
         _ => "unknown",
     }

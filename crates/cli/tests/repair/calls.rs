@@ -81,3 +81,25 @@ fn robust_mutexes_beside_moved_bytes_are_told_of_their_owners_death() {
     let _alone = targets::alone();
     moved("beside_locks", &["-DDIES"]);
 }
+
+/// The file of the program's memory shows where the bytes were: zeros. Before it is opened they go back.
+#[test]
+fn a_program_that_opens_its_memory_as_a_file_finds_its_bytes_there() {
+    let _alone = targets::alone();
+    for flags in [&[][..], &["-DSTREAM"], &["-DBARE"]] {
+        let Some(run) = moved("memory_file", flags) else {
+            return;
+        };
+        let back = run
+            .repair()
+            .moved
+            .iter()
+            .find_map(|m| m.rolled_back.as_ref());
+        let reason = back.map_or("", |back| back.reason.as_str());
+        assert!(
+            reason.contains("opened its memory"),
+            "{flags:?}: {}",
+            run.stderr
+        );
+    }
+}

@@ -54,8 +54,8 @@ const unsafe extern "C" fn nothing(_: &mut Call) {}
 /// Otherwise as [`Hooks`].
 pub type Before = unsafe extern "C" fn(&mut Call);
 
-/// From here on, trampolines that the tool has written lead to these functions. In a program that
-/// was already running, the tool writes them.
+/// From here on, trampolines lead to these functions. In a program that was already running, the tool
+/// writes them.
 pub fn lead_to(hooks: Hooks, before: Before) {
     hooks.set();
     BEFORE.store(before as *mut (), Ordering::Release);

@@ -1,4 +1,4 @@
-//! What happens before kernel calls in a program that was already running. Bytes that the kernel
+//! What happens before kernel calls, above all in a program that was already running. Bytes that the kernel
 //! will use, or that must not be away once the call has been made, are moved back.
 //!
 //! Contexts: all.
@@ -6,11 +6,13 @@
 use crate::peek::word_in_place;
 use crate::process::is_guest;
 use crate::shared::{control, withdraw};
-use crate::{area, cancel, pages, shared, uses};
+use crate::{area, cancel, memory_file, pages, shared, uses};
 use sunder_guest::system;
 use sunder_hooks::Call;
 use sunder_kernel::KernelCall;
-use sunder_wire::remap::{BY_CONFINEMENT, BY_DEATH, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS};
+use sunder_wire::remap::{
+    BY_CONFINEMENT, BY_DEATH, BY_FILE, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS,
+};
 
 /// Runs before a call that the program's own code then makes. Nothing is moved from here on until
 /// the thread is in the kernel.
@@ -35,7 +37,28 @@ pub unsafe extern "C" fn before(call: &mut Call) {
         libc::SYS_tgkill if !shared::is_confined() && leaves_core(c) => {
             area::roll_back_all(BY_DEATH);
         }
-        number => other(number, call.arguments.map(|a| a as u64)),
+        number => {
+            let arguments = call.arguments.map(|a| a as u64);
+            if_memory_is_opened(number, &arguments);
+            other(number, arguments);
+        }
+    }
+}
+
+/// Runs before a call that opens a file, in a program that loaded the library at its start.
+pub unsafe extern "C" fn before_opening(call: &mut Call) {
+    if control().is_none() {
+        return;
+    }
+    let (number, arguments) = (call.number, call.arguments.map(|a| a as u64));
+    if_memory_is_opened(number, &arguments);
+    uses::move_back(&KernelCall { number, arguments });
+}
+
+/// Moves everything back for good if the call opens the memory of a process as a file.
+pub fn if_memory_is_opened(number: i64, arguments: &[u64; 6]) {
+    if shared::anything_moved() && memory_file::is_opened(number, arguments) {
+        give_up(BY_FILE);
     }
 }
 

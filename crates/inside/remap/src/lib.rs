@@ -61,6 +61,7 @@ mod handlers;
 mod hooks;
 mod interrupted;
 mod lookup;
+mod memory_file;
 mod pages;
 mod parked;
 mod peek;

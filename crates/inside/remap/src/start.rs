@@ -2,6 +2,7 @@
 //!
 //! Context: normal, before `main`, one thread.
 
+use crate::before::before_opening;
 use crate::shared::{Hold, control, set_control};
 use crate::{area, fault, hooks, peek, process, program, real};
 use core::cell::UnsafeCell;
@@ -127,6 +128,7 @@ fn begin(mapped: *mut Control, plan: *const u8, bytes: usize) {
     process::record();
     // SAFETY: so many bytes are mapped, and stay mapped while they are read.
     let plan = unsafe { core::slice::from_raw_parts(plan, bytes) };
+    sunder_hooks::lead_to(hooks::HOOKS, before_opening);
     // SAFETY: constructors run before there are other threads.
     if unsafe { sunder_hooks::install(plan, hooks::HOOKS) }.is_err() {
         return;

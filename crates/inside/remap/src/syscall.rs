@@ -4,6 +4,7 @@
 
 #![cfg(not(test))]
 
+use crate::before::if_memory_is_opened;
 use crate::{area, interrupted, pages, real, shared, under_way, uses};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -71,7 +72,10 @@ extern "C" fn before(number: c_long, a: usize, b: usize, c: usize) -> usize {
             0
         }
         // The memory of all others is moved back when they are made.
-        _ => 0,
+        _ => {
+            if_memory_is_opened(number, &[a as u64, b as u64, c as u64, 0, 0, 0]);
+            0
+        }
     }
 }
 

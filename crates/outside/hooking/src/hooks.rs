@@ -32,6 +32,9 @@ pub const CHANGES: [i64; 12] = [
     libc::SYS_mlock2,
 ];
 
+/// Kernel calls that open files. A process's memory as a file shows what a remedy has moved away.
+pub const OPENS: [i64; 3] = [libc::SYS_open, libc::SYS_openat, libc::SYS_openat2];
+
 /// Kernel calls that may go without a hook where there is no room for one: they use none of the
 /// program's memory, or only a thread's own descriptor, which no remedy touches. What the kernel does
 /// with the list of robust mutexes later is the library's concern inside the program.
@@ -105,12 +108,12 @@ impl Plan {
     /// # Errors
     /// If there is no C library, or a call that changes mappings can't be led through a hook.
     pub fn new(others: Want) -> Result<Self> {
-        Self::beside(&[], others)
+        Self::beside(&[], &[], others)
     }
 
     /// As [`Self::new`]; the calls `more` must be led through hooks too, like those that change
-    /// mappings.
-    fn beside(more: &[i64], others: Want) -> Result<Self> {
+    /// mappings, and hooks run before the calls `before`.
+    fn beside(more: &[i64], before: &[i64], others: Want) -> Result<Self> {
         let own = proc::mappings_in(Folder::Own).context("cannot read our mappings")?;
         let mut paths: Vec<String> = own
             .iter()
@@ -125,7 +128,7 @@ impl Plan {
             !paths.is_empty(),
             "this system has no glibc 2.34 or newer, whose kernel calls could be led through hooks"
         );
-        let modules = paths.iter().map(|path| module(path, more, others));
+        let modules = paths.iter().map(|path| module(path, more, before, others));
         let modules = modules.collect::<Result<_>>()?;
         Ok(Self { modules })
     }
@@ -166,12 +169,13 @@ fn installed() -> Vec<String> {
 
 /// [`Plan::bytes`] for a library that faults on purpose. It must see every call that blocks
 /// signals, so that no thread blocks the signal of such a fault: the C library blocks all signals
-/// when a thread begins and ends.
+/// when a thread begins and ends. Before a file is opened it is asked, because the file may show the
+/// program's memory.
 ///
 /// # Errors
 /// As [`Plan::new`]; also if the calls that block signals can't be led through hooks.
 pub fn plan(others: Want) -> Result<Vec<u8>> {
-    Ok(Plan::beside(&[libc::SYS_rt_sigprocmask], others)?.bytes())
+    Ok(Plan::beside(&[libc::SYS_rt_sigprocmask], &OPENS, others)?.bytes())
 }
 
 /// A plan with the addresses of one running program.
@@ -217,7 +221,7 @@ pub fn restorers(code: &ModuleCode) -> impl Iterator<Item = u64> {
     found.map(|i| code.address + i as u64)
 }
 
-fn module(path: &str, more: &[i64], others: Want) -> Result<Module> {
+fn module(path: &str, more: &[i64], before: &[i64], others: Want) -> Result<Module> {
     let file = File::open(path).ok();
     let code = file
         .and_then(|file| ModuleCode::read(&file))
@@ -231,11 +235,18 @@ fn module(path: &str, more: &[i64], others: Want) -> Result<Module> {
         .collect();
     let wants = |number| match number {
         Number::Always(n) if CHANGES.contains(&n.into()) || more.contains(&n.into()) => Want::Call,
+        Number::Always(n) if before.contains(&n.into()) => Want::Before,
         // Copies of code make these calls too, and would have to leave hooks on them out.
         Number::Always(n) if is_harmless(n) => Want::Nothing,
         _ => others,
     };
     let plan = sites::plan(&code.bytes, code.address, &functions, wants);
+    // Where there is no room for a hook before the opening of a file, one comes behind it as behind others.
+    let opens =
+        |r: &sites::Refused| matches!(r.number, Number::Always(n) if before.contains(&n.into()));
+    if plan.refused.iter().any(opens) {
+        return module(path, more, &[], others);
+    }
     for refused in &plan.refused {
         let is_it = |call: &i64| refused.number == Number::Always(*call as u32);
         ensure!(

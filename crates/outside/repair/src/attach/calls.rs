@@ -2,6 +2,7 @@
 //! more than in a program that loads the library at its start, since no function is interposed in
 //! a running one. Used by `plan` and `own`.
 
+use sunder_hooking::OPENS;
 use sunder_rewrite::sites::{Number, Want};
 
 /// The library makes these calls in place of the program: they change the address space or the
@@ -62,7 +63,7 @@ const BEFORE_THEM: [i64; 31] = [
 /// write failed because the bytes had moved, and the call were made again, it would get the next
 /// item or none. Where there is no room for a hook before such a call, it is made again all the
 /// same.
-pub const TAKE_FIRST: [i64; 10] = [
+const TAKE_FIRST: [i64; 10] = [
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_wait4,
@@ -75,12 +76,21 @@ pub const TAKE_FIRST: [i64; 10] = [
     libc::SYS_timer_settime,
 ];
 
+/// Whether a hook before this call is wanted only if there is room for one.
+pub fn only_if_there_is_room(number: Number) -> bool {
+    let Number::Always(number) = number else {
+        return false;
+    };
+    let number = number.into();
+    TAKE_FIRST.contains(&number) || OPENS.contains(&number)
+}
+
 /// What the library inside the program must see of a call.
 pub fn needed(number: Number) -> Want {
     match number {
         Number::Always(n) if INSTEAD.contains(&n.into()) => Want::Call,
         Number::Always(n) if BEFORE_THEM.contains(&n.into()) => Want::Before,
-        Number::Always(n) if TAKE_FIRST.contains(&n.into()) => Want::Before,
+        number if only_if_there_is_room(number) => Want::Before,
         Number::Any | Number::In(_) => Want::Before,
         Number::Always(_) => Want::Nothing,
     }

@@ -5,7 +5,7 @@
 //! own library in every program, is such a module: it calls the kernel for clocks of CPU time.
 //! Called by `plan`.
 
-use super::calls::{TAKE_FIRST, needed};
+use super::calls::{needed, only_if_there_is_room};
 use super::module::Module;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::cell::Cell;
@@ -116,9 +116,10 @@ pub fn patches(code: &ModuleCode, file: File) -> Result<Vec<Patch>> {
         .map(|r| r.entry)
         .collect();
     // Calls that need a hook before them only if there is room for it get one behind them.
-    let takes_first =
-        |number| matches!(number, Number::Always(n) if TAKE_FIRST.contains(&n.into()));
-    let left = first.refused.iter().filter(|r| takes_first(r.number));
+    let left = first
+        .refused
+        .iter()
+        .filter(|r| only_if_there_is_room(r.number));
     let left: HashSet<u64> = left.map(|r| r.entry).collect();
     let second = entering.plan(|entry, number| {
         if retried.contains(&entry) {

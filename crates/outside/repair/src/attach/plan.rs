@@ -1,7 +1,7 @@
 //! Which kernel calls of a running program are led through hooks, and how: those of the C library,
 //! and those of modules that make calls of their own (`own`). The plan is made from the files that the program has mapped. Called by `entry` and `inject`.
 
-use super::calls::{TAKE_FIRST, needed};
+use super::calls::{needed, only_if_there_is_room};
 use super::module::{KERNELS, Module};
 use super::own;
 use anyhow::{Context, Result, bail, ensure};
@@ -196,9 +196,8 @@ fn module(files: &ForeignFiles, mapping: &Mapping, stay: Stay) -> Result<Module>
         if reads_alone && stay == Stay::ToTheEnd {
             reads.push(refused.entry);
         }
-        let takes_first = |n: u32| TAKE_FIRST.contains(&n.into());
         let may_be_left = reads_alone
-            || matches!(refused.number, Number::Always(n) if takes_first(n))
+            || only_if_there_is_room(refused.number)
             || refused.number == Number::Always(libc::SYS_exit_group as u32)
             || matches!(refused.number, Number::Any | Number::In(_))
                 && refused
