@@ -29,8 +29,9 @@ const FIRST: [&str; 8] = [
 ];
 
 /// All topics, by name.
-const TOPICS: [(&str, &str); 38] = [
+const TOPICS: [(&str, &str); 39] = [
     topic!("coincidences"),
+    topic!("confined"),
     topic!("confirmed"),
     topic!("cost"),
     topic!("cpu-quota"),

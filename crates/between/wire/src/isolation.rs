@@ -129,7 +129,7 @@ pub mod closed {
     pub const MEMORY: u32 = 3;
     /// The program moved memory in a way that can't be followed.
     pub const MOVED: u32 = 4;
-    /// The program has timers of CPU time.
+    /// The program has timers of CPU time, or a limit of it.
     pub const TIMERS: u32 = 5;
     /// The first conversion found that the C library's kernel calls can't be led through hooks.
     pub const HOOKS: u32 = 6;
@@ -137,6 +137,8 @@ pub mod closed {
     pub const TILES: u32 = 7;
     /// Isolation took too much of the threads' time ([`super::Upkeep`]).
     pub const COSTS: u32 = 8;
+    /// The program has confined itself (seccomp).
+    pub const CONFINED: u32 = 9;
 }
 
 /// What a redirected thread shall do.

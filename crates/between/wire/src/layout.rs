@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// The first eight bytes of every segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDRSEG");
 /// The version of this layout.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Bytes of a page. Regions begin at multiples of it.
 pub const PAGE: usize = sunder_access::PAGE_SIZE;
@@ -145,6 +145,8 @@ pub struct Status {
     pub timers_refused: AtomicU64,
     /// Set once the program has used the timers' signal for itself.
     pub signal_taken: AtomicU64,
+    /// Set once the program has confined itself (seccomp).
+    pub confined: AtomicU64,
 }
 
 /// Why a runtime is passive although it was loaded.
@@ -158,6 +160,8 @@ pub enum Refusal {
     /// The kernel lacks `MADV_WIPEONFORK`: records of a forked child could mix
     /// with the parent's.
     WipeOnFork = 3,
+    /// The program runs under Valgrind, which would read the whole segment.
+    Valgrind = 4,
 }
 
 /// The watched lines. Written by the tool only.

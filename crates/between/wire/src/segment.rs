@@ -107,6 +107,8 @@ pub struct RuntimeStatus {
     pub timers_refused: u64,
     /// Whether sampling stopped because the program used the timers' signal itself.
     pub signal_taken: bool,
+    /// Whether the program has confined itself (seccomp), since when nothing new is recorded.
+    pub confined: bool,
     /// The timers' signal, if samples are taken by timers.
     pub timer_signal: Option<u32>,
 }
@@ -288,6 +290,7 @@ impl Segment {
                 0 => None,
                 1 => Some(Refusal::Version),
                 2 => Some(Refusal::AddressSpace),
+                4 => Some(Refusal::Valgrind),
                 _ => Some(Refusal::WipeOnFork),
             },
             allocations_seen: status.chunks.load(Ordering::Relaxed) != 0
@@ -301,6 +304,7 @@ impl Segment {
             events_dropped: count(&status.events_dropped),
             timers_refused: count(&status.timers_refused),
             signal_taken: count(&status.signal_taken) != 0,
+            confined: count(&status.confined) != 0,
             timer_signal: Some(status.timer_signal.load(Ordering::Relaxed)).filter(|s| *s != 0),
         }
     }

@@ -52,8 +52,30 @@ static void locked_memory(void) {
     CHECK(munlockall() == 0);
 }
 
+static void spent(int signal) {
+    (void)signal;
+    if (write(1, "spent\n", 6) != 6) _exit(97);
+    _exit(42);
+}
+
+static void *without_end(void *number) {
+    for (;;) heat((long)number, 1000000);
+    return NULL;
+}
+
+/* All threads together get one more second, after which a signal comes. */
+static void cpu_time(void) {
+    struct timespec used;
+    CHECK(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used) == 0);
+    struct rlimit limit = {(rlim_t)used.tv_sec + 1, (rlim_t)used.tv_sec + 6};
+    CHECK(signal(SIGXCPU, spent) != SIG_ERR);
+    CHECK(setrlimit(RLIMIT_CPU, &limit) == 0);
+    in_threads(without_end);
+}
+
 int main(int argc, char **argv) {
     arguments(argc, argv);
+    if (argc > 2) cpu_time();
     all_keys();
     locked_memory();
     hot_work();

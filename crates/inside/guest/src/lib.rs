@@ -29,6 +29,7 @@ pub mod allocator;
 pub mod bytes;
 pub mod callers;
 pub mod code;
+pub mod confinement;
 pub mod defined;
 pub mod early;
 pub mod ends;

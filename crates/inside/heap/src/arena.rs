@@ -139,6 +139,14 @@ fn leave(span: *mut Span) {
     }
 }
 
+/// Reserves the arena's addresses. The first allocation would do so, but by then the program may have
+/// confined itself by a filter that does not know the call for the limit of the address space.
+pub fn prepare() {
+    if let Some(mut arena) = arena() {
+        arena.prepare();
+    }
+}
+
 /// Whether the calling thread runs a signal handler that may have been refused here: it has
 /// interrupted a section for which the arena would have to wait.
 pub fn may_refuse() -> bool {

@@ -4,7 +4,7 @@
 //!
 //! Contexts: normal, before `main`.
 
-use crate::{block, config, fork, local, pool};
+use crate::{arena, block, config, fork, local, pool};
 use core::ffi::{c_char, c_int};
 use sunder_guest::environment::find;
 
@@ -36,6 +36,7 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *m
             unsafe { (*heap).disable_fast_path() };
         }
     }
+    arena::prepare();
     pool::prepare();
     fork::prepare();
 }

@@ -5,7 +5,7 @@
 
 use crate::hold::Hold;
 use crate::{control, enter, real, withdraw};
-use core::ffi::{c_char, c_int, c_long, c_void};
+use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sunder_guest::system;
 use sunder_wire::isolation::closed;
@@ -202,6 +202,29 @@ extern "C" fn before_clone(flags: usize) -> usize {
     }
 }
 
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn prctl(
+    option: c_int,
+    a: c_ulong,
+    b: c_ulong,
+    c: c_ulong,
+    d: c_ulong,
+) -> c_int {
+    if option == libc::PR_SET_SECCOMP {
+        withdraw::before_confinement();
+    }
+    match real::prctl() {
+        // SAFETY: the caller's arguments, unchanged. A variadic function finds integer arguments where
+        // any other function finds them.
+        Some(real) => unsafe { real(option, a, b, c, d) },
+        None => fails(libc::ENOSYS),
+    }
+}
+
 /// Interposed, for programs that make these system calls without the functions above.
 ///
 /// # Safety
@@ -237,6 +260,12 @@ extern "C" fn before_syscall(number: c_long, a: usize) -> usize {
         number,
         libc::SYS_munmap | libc::SYS_mremap | libc::SYS_madvise | libc::SYS_mprotect
     );
+    if number == libc::SYS_seccomp
+        || number == libc::SYS_prctl && a == libc::PR_SET_SECCOMP as usize
+    {
+        withdraw::before_confinement();
+        return real;
+    }
     if number == libc::SYS_timer_create {
         before_timer(a as c_int);
         return real;

@@ -6,6 +6,7 @@
 //! Contexts: signal (the thread was stopped anywhere), with all signals blocked.
 
 use crate::collect::{self, collect};
+use crate::hold::CONFINEMENT;
 use crate::{control, convert, inputs, resume, space, tick, upkeep, worker};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -59,6 +60,8 @@ unsafe extern "C" fn spawn(flags: usize, stack: usize, slot: *const Slot) -> isi
 const CLONE: i32 = libc::CLONE_FILES | libc::CLONE_FS | libc::CLONE_IO | libc::CLONE_SYSVSEM;
 
 unsafe extern "C" fn enter(slot: *const Slot) -> ! {
+    // Counted out by the last instructions ([`resume`]).
+    CONFINEMENT.calling.fetch_add(1, SeqCst);
     // The tool has blocked all signals, unless it was killed while it was sending this thread.
     system::set_mask(libc::SIG_SETMASK, u64::MAX);
     // SAFETY: the tool sends only threads of a process with a control file, and passes the address
@@ -152,9 +155,12 @@ fn may_enter(control: &Control, slot: &Slot) -> bool {
         && control.conversions.load(SeqCst) > 0
 }
 
-/// Whether the process has a timer of the CPU time that it uses. Time of workers is not the
-/// process's own, so such a timer might never expire.
+/// Whether the process has a timer of the CPU time that it uses, or a limit of it. Time of workers is not
+/// the process's own, so such a timer might never expire, and the limit never be reached.
 pub fn has_cpu_timer() -> bool {
+    if system::limit(libc::RLIMIT_CPU) != u64::MAX {
+        return true;
+    }
     [libc::ITIMER_VIRTUAL, libc::ITIMER_PROF]
         .into_iter()
         .any(|which| {

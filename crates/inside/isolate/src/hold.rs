@@ -3,15 +3,23 @@
 
 use crate::{control, tick};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use sunder_guest::confinement::{Calls, Confinement};
 use sunder_guest::system;
 use sunder_wire::isolation::{Control, state};
 
+/// Whether the program has confined itself, and how many threads may be in system calls of ours: those
+/// that hold, and those that were sent into isolation and have not come home.
+pub static CONFINEMENT: Confinement = Confinement::new();
+
 /// While it lives, no episode begins and no memory is made sharable.
-pub struct Hold(&'static Control);
+pub struct Hold(
+    &'static Control,
+    #[expect(dead_code, reason = "counted while it lives")] Calls,
+);
 
 impl Hold {
     /// Also ends all running episodes and waits for that. `None` where there is nothing to hold: in
-    /// programs that are not protected, and in other processes.
+    /// programs that are not protected or have confined themselves, and in other processes.
     pub fn new() -> Option<Self> {
         let hold = Self::without_recall()?;
         hold.recall();
@@ -21,11 +29,12 @@ impl Hold {
     /// As [`Self::new`], but running episodes go on until [`Self::recall`].
     pub fn without_recall() -> Option<Self> {
         let control = control::get()?;
+        let calls = CONFINEMENT.begin()?;
         if control.process.load(Relaxed) != system::process_id() {
             return None;
         }
         control.held.fetch_add(1, SeqCst);
-        Some(Self(control))
+        Some(Self(control, calls))
     }
 
     /// Ends all running episodes and waits for that.

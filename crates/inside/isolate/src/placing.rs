@@ -5,6 +5,7 @@
 //! Contexts: pre-init, normal; also inside `malloc`.
 
 use crate::control;
+use crate::hold::CONFINEMENT;
 use core::ffi::c_int;
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -88,6 +89,9 @@ fn find(placing: &Placing, calls: &[Call], parent: u16, address: u64) -> u16 {
 
 /// Finds out where the files of the calls are loaded.
 fn look_for_files(placing: &Placing) {
+    let Some(_calls) = CONFINEMENT.begin() else {
+        return;
+    };
     let Some(fd) = maps::open(maps::OF_PROCESS) else {
         return;
     };

@@ -1,8 +1,14 @@
 //! Continues with saved registers: a worker as the thread, or the thread itself. Contexts: the last
 //! instructions of [`crate::enter`] and of [`crate::worker`], in which no other code is called.
 
+use crate::hold::CONFINEMENT;
 use core::arch::naked_asm;
+use core::mem::offset_of;
+use sunder_guest::confinement::Confinement;
 use sunder_wire::isolation::Registers;
+
+/// The thread, which [`crate::enter`] has counted, makes no more system call of ours.
+const _: () = assert!(offset_of!(Confinement, calling) == 0);
 
 /// Pops [`Registers`] from the stack and continues with them.
 macro_rules! restore_registers {
@@ -46,7 +52,9 @@ pub unsafe extern "C" fn restore_with(
         "xor edx, edx",
         "mov r10d, 8",
         "syscall",
+        "lock dec dword ptr [rip + {calling}]",
         restore_registers!(),
+        calling = sym CONFINEMENT,
         number = const libc::SYS_rt_sigprocmask,
         set = const libc::SIG_SETMASK,
     )
@@ -58,8 +66,10 @@ pub unsafe extern "C" fn return_from_signal(context: usize) -> ! {
     naked_asm!(
         "mov rsp, rdi",
         "mov eax, {number}",
+        "lock dec dword ptr [rip + {calling}]",
         "syscall",
         "ud2",
+        calling = sym CONFINEMENT,
         number = const libc::SYS_rt_sigreturn,
     )
 }

@@ -3,8 +3,8 @@
 //!
 //! Contexts: normal; also with all signals blocked and inside `malloc`.
 
-use crate::hold::Hold;
-use crate::{collect, control, convert};
+use crate::hold::{CONFINEMENT, Hold};
+use crate::{collect, control, convert, real};
 use core::ffi::c_long;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use sunder_guest::system;
@@ -67,6 +67,26 @@ fn tool_is_alive(control: &Control) -> bool {
 pub fn close_for_fork(hold: &Hold) -> bool {
     hold.control().closed.store(closed::FORK, SeqCst);
     before_fork(hold)
+}
+
+/// The program is about to confine itself (seccomp), and its filter may end it for a system call of ours:
+/// isolation ends, memory becomes private, and from then on nothing here acts. The tool sends no thread
+/// that is not known here: it sets the state of one that it sends, and [`before_fork`] waits for the tool.
+pub fn before_confinement() {
+    // The first look-up of a function makes a system call.
+    real::look_up_all();
+    if let Some(hold) = Hold::new() {
+        let control = hold.control();
+        let before =
+            control
+                .closed
+                .compare_exchange(closed::OPEN, closed::CONFINED, SeqCst, Relaxed);
+        before_fork(&hold);
+        if before.is_ok() {
+            control.closed.store(closed::CONFINED, Release);
+        }
+    }
+    CONFINEMENT.close();
 }
 
 /// Ends isolation for good and makes memory private again, because this call can't be followed.

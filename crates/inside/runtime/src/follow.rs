@@ -3,11 +3,12 @@
 //! forked. Contexts: normal (before `main`), post-fork.
 //!
 //! A failure here only loses the names of one image's heap objects. A process that has confined
-//! itself (seccomp) is left alone, because a system call that its filter does not know may end it.
+//! itself is left alone ([`crate::confinement`]).
 
+use crate::confinement::is_confined;
 use crate::{local, segment, state, tables, thread};
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use sunder_guest::system;
 use sunder_wire::layout::View;
 use sunder_wire::registry::{BYTES, OPTION_FOLLOW, RegistryView};
@@ -20,8 +21,6 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 static IMAGE: AtomicU32 = AtomicU32::new(0);
 /// The epoch that the latest fork began.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
-/// Whether the program has installed a filter of system calls.
-static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// The registry, if there is one.
 pub fn registry() -> Option<RegistryView> {
@@ -35,13 +34,21 @@ pub fn follows(registry: RegistryView) -> bool {
     registry.header().options.load(Ordering::Relaxed) & OPTION_FOLLOW != 0
 }
 
-/// The program confines itself: from here on the runtime makes no system call that it has not made
-/// before. The first look-up of a function asks the kernel for the thread's number, so all are looked up
-/// here.
+/// The program is about to confine itself. The first look-up of a function makes a system call, so all
+/// are looked up here.
+#[cfg(not(test))]
 pub fn confine() {
+    use crate::{confinement, timer};
+    if is_confined() {
+        return;
+    }
     sunder_guest::allocator::real::look_up_all();
     crate::real::look_up_all();
-    CONFINED.store(true, Ordering::Release);
+    if let Some(view) = state::segment() {
+        view.status().confined.store(1, Ordering::Relaxed);
+    }
+    timer::end();
+    confinement::close();
 }
 
 /// Records the calling process as the owner of this memory.
@@ -59,6 +66,9 @@ pub fn is_guest() -> bool {
 /// Whether a program that this process executes may load the runtime.
 #[cfg(not(test))]
 pub fn passes_on() -> bool {
+    if is_confined() {
+        return false;
+    }
     let Some(registry) = registry() else {
         // A single segment, without a registry, belongs to one process.
         return state::segment().is_some_and(|view| {
@@ -66,7 +76,7 @@ pub fn passes_on() -> bool {
         });
     };
     let root = registry.header().root.load(Ordering::Relaxed);
-    !CONFINED.load(Ordering::Acquire) && (follows(registry) || root == system::process_id())
+    follows(registry) || root == system::process_id()
 }
 
 /// Whether a program that a child of this process executes may load the runtime.
@@ -154,7 +164,7 @@ fn process_in_proc() -> Option<u32> {
 
 /// Runs before a fork, on the forking thread.
 extern "C" fn before_fork() {
-    if let Some(view) = state::segment() {
+    if let Some(view) = state::segment().filter(|_| !is_confined()) {
         let now = system::clock(libc::CLOCK_MONOTONIC);
         // If two threads fork at once, either one's number serves both: each epoch began before the
         // memory was copied from which it is read.
@@ -164,16 +174,17 @@ extern "C" fn before_fork() {
 
 /// Runs in a forked child, on its only thread, before the program continues.
 extern "C" fn in_child() {
-    let was_recorded = PROCESS.swap(system::process_id(), Ordering::Relaxed) != 0;
     sunder_guest::next::forget_look_ups();
     tables::forget_others();
+    if is_confined() {
+        IMAGE.store(0, Ordering::Relaxed);
+        return;
+    }
+    let was_recorded = PROCESS.swap(system::process_id(), Ordering::Relaxed) != 0;
     let Some(registry) = registry().filter(|_| was_recorded) else {
         return;
     };
     let origin = IMAGE.swap(0, Ordering::Relaxed);
-    if CONFINED.load(Ordering::Acquire) {
-        return;
-    }
     if let Some(view) = claim(registry, origin, EPOCH.load(Ordering::Relaxed)) {
         segment::record(view, false);
         // The kernel has wiped the tables of the thread.

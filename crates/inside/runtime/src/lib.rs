@@ -26,6 +26,7 @@
 mod blocks;
 mod cfi;
 mod companion;
+mod confinement;
 mod entry;
 mod exec;
 mod follow;

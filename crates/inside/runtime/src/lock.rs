@@ -3,6 +3,7 @@
 
 #![cfg(not(test))]
 
+use crate::confinement::calls;
 use crate::{real, state};
 use core::ffi::c_int;
 use core::ops::ControlFlow;
@@ -47,6 +48,11 @@ pub unsafe extern "C-unwind" fn mlockall(flags: c_int) -> c_int {
     let Some(view) = state::segment().filter(|_| flags & libc::MCL_CURRENT != 0) else {
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(flags) };
+    };
+    let Some(_calls) = calls() else {
+        // Pages of our segment that nobody touches are not made by this.
+        // SAFETY: the caller's call, but that pages are locked once they are touched.
+        return unsafe { real(flags | libc::MCL_ONFAULT) };
     };
     if flags & libc::MCL_FUTURE != 0 {
         // SAFETY: the caller's call, reduced to future mappings.

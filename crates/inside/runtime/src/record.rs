@@ -5,6 +5,7 @@
 //! time, and so does its shadow slot: plain stores are enough, and the
 //! allocator's own synchronisation orders them.
 
+use crate::confinement::calls;
 use crate::local::{self, BUSY, local};
 use crate::stack;
 use crate::{state, thread};
@@ -137,6 +138,10 @@ fn record(view: View, block: u64, size: u64, caller: Caller) -> Option<u32> {
 fn new_chunk(view: &View, block: u64) -> Option<&AtomicU64> {
     let dropped = &view.status().blocks_dropped;
     let top = view.top(block);
+    let Some(_calls) = calls() else {
+        dropped.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
     let number = view.status().chunks.fetch_add(1, Ordering::Relaxed) + 1;
     if number >= MAX_CHUNKS {
         view.status().chunks.store(MAX_CHUNKS, Ordering::Relaxed);

@@ -1,13 +1,35 @@
 //! Maps a segment, and starts recording into it. Contexts: normal (before `main`), post-fork.
 
 use crate::{frames, state, thread, timer};
-use core::ffi::c_int;
-use core::sync::atomic::Ordering;
+use core::ffi::{CStr, c_int};
+use core::sync::atomic::{AtomicBool, Ordering};
+use sunder_guest::environment::Start;
 use sunder_guest::system;
 use sunder_wire::layout::{MAGIC, OPTION_HEAP, PAGE, Refusal, TOTAL, VERSION, View};
 
 /// The variable that names the segment's file, with the equals sign.
 pub const VARIABLE: &[u8] = b"SUNDER_SEGMENT=";
+
+/// Whether the program runs under Valgrind, whose search for leaks would read all of the sparse segment,
+/// and so make the kernel allocate it.
+static UNDER_VALGRIND: AtomicBool = AtomicBool::new(false);
+
+/// Finds out whether the program runs under Valgrind, which preloads libraries of its own into it.
+///
+/// # Safety
+/// The environment is that of the program's start.
+pub unsafe fn look_for_valgrind(start: &Start) {
+    const LIBRARY: &[u8] = b"/vgpreload_";
+    // SAFETY: by this function's contract; a value in the environment is a C string.
+    let preloaded = unsafe { start.find(b"LD_PRELOAD=") };
+    // SAFETY: as above.
+    let preloaded = preloaded.map(|value| unsafe { CStr::from_ptr(value.cast()) });
+    let found = preloaded.is_some_and(|list| {
+        let mut places = list.to_bytes().windows(LIBRARY.len());
+        places.any(|place| place == LIBRARY)
+    });
+    UNDER_VALGRIND.store(found, Ordering::Relaxed);
+}
 
 /// Starts recording into `view`; returns whether that worked. `new` is true for a program and false
 /// for a forked child.
@@ -50,6 +72,10 @@ pub fn map(fd: c_int) -> Option<View> {
     }
     if version as u32 != VERSION || total != TOTAL as u64 {
         refuse(fd, Refusal::Version);
+        return None;
+    }
+    if UNDER_VALGRIND.load(Ordering::Relaxed) {
+        refuse(fd, Refusal::Valgrind);
         return None;
     }
     let Some(base) = system::map_shared(fd, TOTAL, libc::MAP_NORESERVE) else {

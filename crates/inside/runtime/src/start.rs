@@ -28,6 +28,8 @@ extern "C" fn start(count: c_int, arguments: *mut *mut c_char, environment: *mut
     let Some(path) = (unsafe { start.find(segment::VARIABLE) }) else {
         return;
     };
+    // SAFETY: the dynamic linker passes the environment.
+    unsafe { segment::look_for_valgrind(&start) };
     // SAFETY: a value in the environment is a C string.
     let mapped = unsafe { system::open(libc::AT_FDCWD, path, libc::O_RDWR) }.and_then(|fd| {
         // SAFETY: the environment, as above.

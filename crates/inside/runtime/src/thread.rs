@@ -4,6 +4,7 @@
 //! made in another way. A destructor of thread-specific data notices its end; it also runs after
 //! `pthread_exit` and cancellation.
 
+use crate::confinement::calls;
 use crate::local::{self, ENDED, Local, local};
 use crate::tables::{Thread, give_back, new_tables};
 use crate::{blocks, real, state, timer};
@@ -36,6 +37,9 @@ pub fn register(view: View, local: *mut Local) -> bool {
         return false;
     }
     let Some(_busy) = local::busy() else {
+        return false;
+    };
+    let Some(_calls) = calls() else {
         return false;
     };
     let Some(tables) = new_tables() else {
@@ -237,8 +241,11 @@ unsafe extern "C-unwind" fn begin(tables: *mut Thread) -> Beginning {
         if (*tables).blocks {
             blocks::let_go();
         }
-        if let (Some(view), Some(_busy)) = (state::segment(), local::busy()) {
-            adopt(view, local(), tables, beginning.start as usize as u64);
+        match (state::segment(), local::busy(), calls()) {
+            (Some(view), Some(_busy), Some(_calls)) => {
+                adopt(view, local(), tables, beginning.start as usize as u64);
+            }
+            _ => give_back(tables),
         }
         beginning
     }
@@ -277,7 +284,9 @@ unsafe extern "C-unwind" fn create(
     let Some(real) = real::pthread_create() else {
         return libc::EAGAIN;
     };
-    let tables = state::segment().and_then(|_| new_tables());
+    let own_calls = calls();
+    let recorded = state::segment().filter(|_| own_calls.is_some());
+    let tables = recorded.and_then(|_| new_tables());
     let Some(tables) = tables.map(NonNull::as_ptr) else {
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(thread, attributes, start, argument) };

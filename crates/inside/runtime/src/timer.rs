@@ -7,6 +7,7 @@
 //! when the signal comes from anywhere but our timers. Such a signal is sent again, so that it does
 //! what it would do without us.
 
+use crate::confinement::calls;
 use crate::local::{BLOCKS, local};
 use crate::{real, state};
 use core::ffi::{c_int, c_void};
@@ -188,6 +189,27 @@ pub fn yield_signal() {
     }
 }
 
+/// Ends sampling for good, so that no sample comes any more.
+pub fn end() {
+    let signal = SIGNAL.load(Ordering::Acquire);
+    yield_signal();
+    if signal == 0 {
+        return;
+    }
+    // To ignore a signal drops those that have been sent and did not arrive yet.
+    if let Some(action) = system::action(signal as usize) {
+        let ignored = system::Action {
+            handler: libc::SIG_IGN,
+            ..system::Action::default()
+        };
+        // SAFETY: the second call restores the action, whose handler is ours or the program's.
+        unsafe {
+            system::set_action(signal as usize, &ignored);
+            system::set_action(signal as usize, &action);
+        }
+    }
+}
+
 /// The handler. Context: signal. Async-signal-safe: reads clocks, stores into
 /// the segment, sets its own timer.
 extern "C" fn sample(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
@@ -198,7 +220,7 @@ extern "C" fn sample(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
         let context = &mut *context.cast::<libc::ucontext_t>();
         if !is_from_timer(&*info) {
             pass_on(signal, &*info, context);
-        } else if let Some(view) = state::segment() {
+        } else if let (Some(view), Some(_calls)) = (state::segment(), calls()) {
             take(view, context);
         }
     }

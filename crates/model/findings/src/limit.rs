@@ -46,6 +46,8 @@ pub enum Limit {
     ThreadsWithoutTimer(u64),
     /// The program took the signal of the timer observer.
     SignalTaken,
+    /// The program confined itself (seccomp).
+    Confined,
     /// The target's memory could not be read.
     UnreadMemory {
         /// What refused it.
@@ -211,6 +213,10 @@ impl fmt::Display for Limit {
             }
             Self::SignalTaken => f.write_str(
                 "The program took the signal of the timer observer; sampling stopped there.",
+            ),
+            Self::Confined => f.write_str(
+                "The program confined itself (seccomp): threads and memory that came after that have \
+                 no call stacks, and nothing was sampled by timers.",
             ),
             Self::UnreadMemory { why } => write!(
                 f,

@@ -7,7 +7,7 @@ use crate::verdict::Reason;
 
 /// Beginnings, or parts, of the sentences of limits, and the topics that explain them. Files hold the
 /// sentences alone; nothing is decided by them, only which text is offered.
-const SENTENCES: [(&str, &str); 46] = [
+const SENTENCES: [(&str, &str); 47] = [
     ("No samples were taken: ", "no-samples"),
     ("No samples were taken; ", "few-samples"),
     (" samples were taken; a longer run", "few-samples"),
@@ -21,6 +21,7 @@ const SENTENCES: [(&str, &str); 46] = [
     ("Samples were taken by timers", "timers-for-perf"),
     (" got no timer ", "threads-without-timer"),
     ("took the signal of the timer observer", "signal-taken"),
+    ("The program confined itself", "confined"),
     ("memory cannot be read", "unread-memory"),
     ("Watchpoints confirmed nothing", "no-watchpoints"),
     ("the addresses of accesses are not known", "unattributed"),
@@ -155,6 +156,7 @@ mod tests {
             (Limit::TimersForPerf { why: why() }, "timers-for-perf"),
             (Limit::ThreadsWithoutTimer(3), "threads-without-timer"),
             (Limit::SignalTaken, "signal-taken"),
+            (Limit::Confined, "confined"),
             (Limit::UnreadMemory { why: why() }, "unread-memory"),
             (Limit::NoWatchpoints { why: why() }, "no-watchpoints"),
             (

@@ -6,6 +6,7 @@ use crate::watching::Live;
 use sunder_access::ProcessId;
 use sunder_findings::Limit;
 use sunder_wire::RuntimeStatus;
+use sunder_wire::layout::Refusal;
 
 /// The limit to report if the program has started processes (`any`) that were not fully
 /// observed.
@@ -59,7 +60,10 @@ pub fn runtime_limits(status: &RuntimeStatus, linkage: Option<Linkage>) -> Vec<L
         limits.push(Limit::NoRuntime { why: why.into() });
     } else if let Some(refusal) = status.refusal {
         limits.push(Limit::NoRuntime {
-            why: format!("the runtime library stayed passive ({refusal:?})"),
+            why: match refusal {
+                Refusal::Valgrind => "the program ran under Valgrind".to_owned(),
+                other => format!("the runtime library stayed passive ({other:?})"),
+            },
         });
     }
     let mut count = |number: u64, limit: fn(u64) -> Limit| {
@@ -71,7 +75,10 @@ pub fn runtime_limits(status: &RuntimeStatus, linkage: Option<Linkage>) -> Vec<L
     count(status.blocks_dropped, Limit::BlocksBeyondTable);
     count(status.stacks_dropped, Limit::StacksBeyondTable);
     count(status.timers_refused, Limit::ThreadsWithoutTimer);
-    if status.signal_taken {
+    // The signal is left to a program that confines itself, too.
+    if status.confined {
+        limits.push(Limit::Confined);
+    } else if status.signal_taken {
         limits.push(Limit::SignalTaken);
     }
     limits

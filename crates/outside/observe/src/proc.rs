@@ -35,7 +35,7 @@ pub use environ::variable;
 pub use exe::executable;
 pub use fd::links;
 pub use folder::Folder;
-pub use limits::file_size_is_unlimited;
+pub use limits::{cpu_time_is_unlimited, file_size_is_unlimited};
 pub use maps::{mappings, mappings_in, parse_mappings};
 pub use mem::{MemoryUse, hold_memory, memory};
 pub use meminfo::available_memory;

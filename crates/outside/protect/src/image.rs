@@ -289,9 +289,11 @@ pub fn hindrance(process: i32, hooks: &[[u64; 2]], our_signal: u32) -> Option<St
     if let Err(why) = calls_are_seen(process, hooks) {
         return Some(why);
     }
-    if has_cpu_timers(process, our_signal) {
+    let limited = !proc::cpu_time_is_unlimited(id).unwrap_or(false);
+    if limited || has_cpu_timers(process, our_signal) {
         return Some(
-            "the program has timers of CPU time, which isolated threads do not use".into(),
+            "the program has timers or a limit of CPU time, which isolated threads do not use"
+                .into(),
         );
     }
     let mut links = match proc::links(id) {

@@ -87,13 +87,14 @@ pub fn closed_because(control: &Control) -> Option<&'static str> {
         closed::MEMBARRIER => Some("the program uses membarrier"),
         closed::MEMORY => Some("its memory could not be made sharable"),
         closed::TIMERS => {
-            Some("the program has timers of CPU time, which isolated threads do not use")
+            Some("the program has timers or a limit of CPU time, which isolated threads do not use")
         }
         closed::HOOKS => Some("its C library's kernel calls can't be led through hooks"),
         closed::TILES => {
             Some("the program may use AMX tiles, which isolated threads could not take home")
         }
         closed::COSTS => Some("isolating its threads took too much of their time"),
+        closed::CONFINED => Some("the program confines its system calls"),
         closed::MOVED => Some("the program changes its mappings by raw system calls"),
         _ => None,
     }

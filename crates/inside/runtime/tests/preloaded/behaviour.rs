@@ -239,6 +239,23 @@ fn without_address_space_the_runtime_says_so_and_stays_passive() {
     assert_eq!(status.refusal, Some(Refusal::AddressSpace));
 }
 
+/// A search for leaks would read all of the segment. Valgrind's own preloaded libraries are called so.
+#[test]
+fn under_valgrind_the_runtime_says_so_and_stays_passive() {
+    let other = folder().join("vgpreload_core-amd64-linux.so");
+    std::fs::copy(other_allocator(), &other).expect("copied");
+    let segment = heap_segment();
+    let mut command = Command::new(program("errno"));
+    for (name, value) in segment.environment(library(), Some(other.as_os_str())) {
+        command.env(name, value.expect("both are set"));
+    }
+    let status = command.stdout(Stdio::null()).status();
+    assert!(status.expect("starts").success());
+    let status = segment.status();
+    assert!(status.loaded.is_some());
+    assert_eq!(status.refusal, Some(Refusal::Valgrind));
+}
+
 #[test]
 fn a_segment_of_another_version_is_refused() {
     let segment = heap_segment();

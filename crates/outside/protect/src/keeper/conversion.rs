@@ -61,6 +61,10 @@ impl Keeper {
         let Some(others) = self.stop_all_but(first.thread()) else {
             return;
         };
+        // As long as all are stopped, what the control file says stays true.
+        if !self.is_open() || self.shared.held.load(SeqCst) > 0 {
+            return;
+        }
         let process = ProcessId(self.process.unsigned_abs());
         let all = others.iter().chain([&*first]);
         let given = self.hooks.give(process, &self.shared, all);

@@ -208,7 +208,14 @@ impl Keeper {
         let argument = at(first + index * size_of::<Slot>());
         let stack = at(THREAD_AREAS_AT + index * THREAD_AREA + REGISTERS);
         let entry = self.shared.entry.load(Relaxed);
-        stopped.send(entry, argument, stack).is_ok()
+        // Set before it goes: whoever waits for all threads must not overlook one that was sent and
+        // has not begun.
+        slot.state.store(state::ENTERING, SeqCst);
+        let sent = stopped.send(entry, argument, stack).is_ok();
+        if !sent {
+            slot.state.store(state::HOME, SeqCst);
+        }
+        sent
     }
 
     fn slot_of(&mut self, thread: i32) -> Option<usize> {
