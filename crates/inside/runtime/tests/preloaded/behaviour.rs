@@ -245,7 +245,7 @@ fn under_valgrind_the_runtime_says_so_and_stays_passive() {
     let other = folder().join("vgpreload_core-amd64-linux.so");
     std::fs::copy(other_allocator(), &other).expect("copied");
     let segment = heap_segment();
-    let mut command = Command::new(program("errno"));
+    let mut command = Command::new("env");
     for (name, value) in segment.environment(library(), Some(other.as_os_str())) {
         command.env(name, value.expect("both are set"));
     }
