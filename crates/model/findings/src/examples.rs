@@ -46,6 +46,7 @@ pub fn result(findings: Vec<Finding>) -> Findings {
             first_contention_seconds: Some(0.031),
             observer_cpu_seconds: 0.021,
             program_cpu_seconds: Some(6.3),
+            left_out_percent: None,
             at_once_percent: Some(91.5),
             only_cpu: None,
             without_cpu: false,

@@ -87,6 +87,10 @@ impl Findings {
                 self.run.program_cpu_seconds.unwrap_or_default(),
             ),
             (
+                "run.left_out_percent",
+                self.run.left_out_percent.unwrap_or_default(),
+            ),
+            (
                 "machine.transfer_ns",
                 self.machine.transfer_ns.unwrap_or(0.0),
             ),

@@ -191,6 +191,10 @@ pub struct Run {
     /// for a processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program_cpu_seconds: Option<f64>,
+    /// The share of `program_cpu_seconds`, 0 to 100, that children used, which were not looked at. Absent
+    /// if there were none, or if they were followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out_percent: Option<f64>,
     /// For at most this share of the time in which a thread ran, 0 to 100, two ran at once on two
     /// CPUs. Absent if no samples were taken in time, if they do not tell their CPU, or if one thread
     /// did nearly all of the work.

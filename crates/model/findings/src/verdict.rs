@@ -14,6 +14,10 @@ const MOST_UNATTRIBUTED_PERCENT: f64 = 10.0;
 /// If two threads ran at once for a lesser share of the time, what they share could hardly show.
 const LEAST_AT_ONCE_PERCENT: f64 = 10.0;
 
+/// If processes that were not looked at used a larger share of the CPU time, the program's work may be
+/// theirs: it is a script, or starts others.
+const MOST_LEFT_OUT_PERCENT: f64 = 50.0;
+
 /// Fewer samples than this say little: for the least evidence that a finding needs, a line would have
 /// to take one in ten of them.
 pub const FEW_SAMPLES: u64 = 100;
@@ -70,6 +74,11 @@ pub enum Reason {
         /// The share of the time in which a thread ran, 0 to 100, at most.
         percent: f64,
     },
+    /// Other processes, which were not looked at, did most of the work.
+    OtherProcesses {
+        /// Their share of the CPU time, 0 to 100.
+        percent: f64,
+    },
     /// There were too few samples.
     FewSamples {
         /// How many.
@@ -105,6 +114,11 @@ impl fmt::Display for Reason {
             Self::SeldomAtOnce { percent } => write!(
                 f,
                 "two threads ran at once for at most {percent:.0} % of the time"
+            ),
+            Self::OtherProcesses { percent } => write!(
+                f,
+                "processes that the program started used {percent:.0} % of the CPU time, and were not \
+                 looked at"
             ),
             Self::FewSamples { samples: 0 } => f.write_str("there were no samples"),
             Self::FewSamples { samples } => write!(f, "there were only {samples} samples"),
@@ -172,6 +186,11 @@ fn reasons(run: &Run, machine: &Machine) -> Vec<Reason> {
         all.push(Reason::FewSamples {
             samples: run.samples,
         });
+    }
+    if let Some(percent) = run.left_out_percent
+        && percent >= MOST_LEFT_OUT_PERCENT
+    {
+        all.push(Reason::OtherProcesses { percent });
     }
     if run.threads <= 1 {
         return all;
@@ -244,6 +263,20 @@ mod tests {
             ..good()
         };
         assert_eq!(of(alone).answer, Answer::None);
+    }
+
+    #[test]
+    fn a_script_says_nothing_of_the_programs_that_it_starts() {
+        let script = |percent| Run {
+            threads: 1,
+            samples: 3,
+            left_out_percent: Some(percent),
+            ..good()
+        };
+        assert_eq!(of(script(20.0)).answer, Answer::None);
+        let verdict = of(script(98.0));
+        assert_eq!(verdict.answer, Answer::Inconclusive);
+        assert_eq!(verdict.reasons, [Reason::OtherProcesses { percent: 98.0 }]);
     }
 
     #[test]

@@ -142,7 +142,8 @@ pub fn observe_with(
     limits.extend(live.observer_limits());
     limits.extend(live.watch_limit());
     limits.extend(remedy.limits());
-    let children = children || live.session.left_children_out();
+    let others = children.filter(|_| !follow_children);
+    let children = children.is_some() || live.session.left_children_out();
     let can_follow = remedy.can_follow();
     limits.extend(children_limit(
         children,
@@ -168,6 +169,7 @@ pub fn observe_with(
         first_contention_seconds: live.first_suspect.map(|t| t.as_secs_f64()),
         observer_cpu_seconds: own_cpu_seconds(),
         program_cpu_seconds: Some(childrens_cpu_seconds() - others_cpu_seconds),
+        left_out_percent: others,
         lost_samples: live.session.samples_dropped(),
         ..findings::Run::default()
     };
@@ -214,7 +216,7 @@ impl Accompanied {
 
     /// Whether the program started other processes that were not observed.
     pub const fn left_children_out(&self) -> bool {
-        self.ended.children || self.live.session.left_children_out()
+        self.ended.children.is_some() || self.live.session.left_children_out()
     }
 }
 
@@ -307,7 +309,8 @@ struct Ended {
     exit: ExitStatus,
     executed: Executed,
     /// Whether it has waited for child processes of its own.
-    children: bool,
+    /// The share of the CPU time that its children used, if it had any.
+    children: Option<f64>,
 }
 
 fn watch_to_the_end(
@@ -334,12 +337,14 @@ fn watch_to_the_end(
         }
         if let Some(exit) = exit {
             live.finish();
-            let children = child.had_children() || sunder_stop::had_children(child.pid());
+            let children = child
+                .childrens_percent()
+                .or_else(|| sunder_stop::childrens_percent(child.pid()));
             return Ok(Ended {
                 exit,
                 executed,
                 // The observer's own processes would be counted as children of the program's.
-                children: children && !live.makes_processes(),
+                children: children.filter(|_| !live.makes_processes()),
             });
         }
     }

@@ -12,7 +12,7 @@ mod child;
 mod inherited;
 
 use crate::ObserveError;
-use crate::proc::has_waited_for_children;
+use crate::proc::childrens_percent;
 pub use blocked::Blocked;
 use child::{Plan, run_child};
 use rustix::io::{Errno, retry_on_intr};
@@ -219,7 +219,7 @@ impl Prepared {
         let mut child = Child {
             pid: self.pid,
             status: None,
-            had_children: false,
+            childrens_percent: None,
         };
         let Some(Waiting { go, failure }) = self.waiting.take() else {
             return Ok(child);
@@ -257,7 +257,7 @@ impl Drop for Prepared {
             let mut child = Child {
                 pid: self.pid,
                 status: None,
-                had_children: false,
+                childrens_percent: None,
             };
             let _ = child.wait();
         }
@@ -270,7 +270,7 @@ impl Drop for Prepared {
 pub struct Child {
     pid: ProcessId,
     status: Option<ExitStatus>,
-    had_children: bool,
+    childrens_percent: Option<f64>,
 }
 
 impl Child {
@@ -299,10 +299,9 @@ impl Child {
         }
     }
 
-    /// Whether it has waited for child processes of its own. Only known once it has ended and was
-    /// reaped here.
-    pub const fn had_children(&self) -> bool {
-        self.had_children
+    /// As [`crate::proc::childrens_percent`]. Only known once it has ended and was reaped here.
+    pub const fn childrens_percent(&self) -> Option<f64> {
+        self.childrens_percent
     }
 
     fn collect(&mut self, nohang: WaitIdOptions) -> Result<Option<ExitStatus>, ObserveError> {
@@ -323,7 +322,7 @@ impl Child {
         if !ended.is_some_and(|what| what.exited() || what.killed() || what.dumped()) {
             return Ok(None);
         }
-        self.had_children = has_waited_for_children(self.pid);
+        self.childrens_percent = childrens_percent(self.pid);
         let reaped = retry_on_intr(|| waitpid(Some(pid), WaitOptions::NOHANG)).map_err(unknown)?;
         self.status = reaped.map(|(_, status)| ExitStatus::from_raw(status.as_raw()));
         Ok(self.status)

@@ -20,5 +20,5 @@ pub use awake::stay_awake;
 pub use borrowed::{Borrowed, Gate, STUB};
 pub use held::{Held, let_go};
 pub use stands::{stands, top_of};
-pub use thread::{Collector, Stop, Stopped, had_children, sweep, wait};
+pub use thread::{Collector, Stop, Stopped, childrens_percent, sweep, wait};
 pub use world::{Memory, StopError, World, exit, may_trace, set_mask};

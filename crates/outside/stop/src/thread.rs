@@ -288,14 +288,16 @@ thread_local! {
     /// Threads that are still attached to us: asked to stop and not stopped yet, killed while
     /// stopped and not reaped yet, or stopped because a request to let them go has failed.
     static LEFT: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
-    /// The last process that was reaped by this thread of ours, if it had waited for children.
-    static HAD_CHILDREN: Cell<Option<i32>> = const { Cell::new(None) };
+    /// The last process that was reaped by this thread of ours, if it had waited for children, and their
+    /// share of the CPU time.
+    static CHILDREN: Cell<Option<(i32, f64)>> = const { Cell::new(None) };
 }
 
-/// Whether `process` has ended, was reaped by [`sweep`] on this thread of ours, and had waited for
-/// child processes of its own.
-pub fn had_children(process: ProcessId) -> bool {
-    HAD_CHILDREN.get() == Some(process.0 as i32)
+/// As [`proc::childrens_percent`], of a process that has ended and was reaped by [`sweep`] on this thread
+/// of ours.
+pub fn childrens_percent(process: ProcessId) -> Option<f64> {
+    let (reaped, percent) = CHILDREN.get()?;
+    (reaped == process.0 as i32).then_some(percent)
 }
 
 /// Whether threads are still attached to us that [`sweep`] has to let go.
@@ -322,8 +324,8 @@ pub fn sweep(process: i32) -> Option<i32> {
             // Nothing can be read of a process once it was reaped.
             let seen = look(thread, libc::WNOWAIT);
             if seen.is_some_and(is_end) {
-                let had = proc::has_waited_for_children(ProcessId(process.unsigned_abs()));
-                HAD_CHILDREN.set(had.then_some(process));
+                let percent = proc::childrens_percent(ProcessId(process.unsigned_abs()));
+                CHILDREN.set(percent.map(|percent| (process, percent)));
             } else if seen.is_none() && !ours {
                 // It may end right now. The next sweep reaps it.
                 continue;

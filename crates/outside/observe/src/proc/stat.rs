@@ -18,10 +18,19 @@ pub fn state(folder: Folder) -> io::Result<Option<char>> {
     Ok(after_name.and_then(|rest| rest.trim_start().chars().next()))
 }
 
-/// Whether it has waited for a child that had run. Also told of a zombie.
-pub fn has_waited_for_children(process: ProcessId) -> bool {
+/// The share, 0 to 100, of its CPU time and that of the children that it has waited for, which these
+/// children used; `None` if it has waited for no child that had run. Also told of a zombie. Times count
+/// in hundredths of a second; less is 0.
+pub fn childrens_percent(process: ProcessId) -> Option<f64> {
     // Field 11: minor page faults of such children; every one has some.
-    stat(process, "stat", 11, 1).is_some_and(|faults| faults > 0)
+    stat(process, "stat", 11, 1).filter(|&faults| faults > 0)?;
+    // Fields 14 to 17: utime, stime, cutime, cstime.
+    let all = stat(process, "stat", 14, 4)?;
+    let theirs = stat(process, "stat", 16, 2)?;
+    Some(match all {
+        0 => 0.0,
+        all => 100.0 * theirs as f64 / all as f64,
+    })
 }
 
 /// When the process began, to a hundredth of a second; `None` if it is gone.
@@ -122,12 +131,15 @@ mod tests {
             let mut line = [0u8; 1];
             let out = shell.stdout.as_mut().expect("piped");
             std::io::Read::read_exact(out, &mut line).expect("the shell says x");
-            let answer = has_waited_for_children(ProcessId(shell.id()));
+            let answer = childrens_percent(ProcessId(shell.id()));
             drop(shell.stdin.take());
             shell.wait().expect("the shell ends");
             answer
         };
-        assert!(waited("/bin/true; echo x; read y"));
-        assert!(!waited("echo x; read y"));
+        assert_eq!(waited("/bin/true; echo x; read y"), Some(0.0));
+        assert_eq!(waited("echo x; read y"), None);
+        let loops = "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; echo x; read y";
+        let percent = waited(loops).expect("it had a child");
+        assert!(percent > 80.0 && percent <= 100.0, "{percent}");
     }
 }

@@ -43,7 +43,10 @@ pub(crate) fn looked_at(all: &Findings) -> Vec<String> {
         seconds(run.seconds),
         grouped(run.accesses),
     )];
-    if run.threads == 1 {
+    let of_others = run.left_out_percent.is_some_and(|percent| percent >= 1.0);
+    if run.threads == 1 && of_others {
+        out.push("Only one thread of the program itself was seen.".to_owned());
+    } else if run.threads == 1 {
         out.push("Only one thread was seen, so nothing could be shared.".to_owned());
     } else if run.samples < FEW_SAMPLES && !all.is_of_other_code() {
         out.push(

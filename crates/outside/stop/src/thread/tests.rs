@@ -399,7 +399,7 @@ fn whether_a_process_had_children_is_known_once_it_was_swept() {
             let process = child.id() as i32;
             while super::sweep(process).is_none() {}
             assert!(child.wait().is_err(), "it was reaped");
-            let had = super::had_children(ProcessId(child.id()));
+            let had = super::childrens_percent(ProcessId(child.id())).is_some();
             assert_eq!(had, had_children, "{script}");
         }
     }
