@@ -11,7 +11,7 @@ use support::natively::natively;
 use support::{limited, plain_sunder};
 
 /// A program, its arguments after the scale, and its status as a shell shows it.
-const CASES: [(&str, &[&str], i32); 29] = [
+const CASES: [(&str, &[&str], i32); 30] = [
     ("mutexes.c", &[], 0),
     ("conditions.c", &[], 0),
     ("barriers.c", &[], 0),
@@ -29,6 +29,7 @@ const CASES: [(&str, &[&str], i32); 29] = [
     ("start.c", &[], 0),
     ("limits.c", &[], 0),
     ("limits.c", &["time"], 42),
+    ("limits.c", &["waits"], 0),
     ("confined.c", &["early"], 6),
     ("confined.c", &["late"], 6),
     ("languages.cpp", &[], 0),

@@ -139,6 +139,8 @@ pub mod closed {
     pub const COSTS: u32 = 8;
     /// The program has confined itself (seccomp).
     pub const CONFINED: u32 = 9;
+    /// The program waits for children of all kinds, which workers are.
+    pub const WAITS: u32 = 10;
 }
 
 /// What a redirected thread shall do.

@@ -147,6 +147,8 @@ pub struct Status {
     pub signal_taken: AtomicU64,
     /// Set once the program has confined itself (seccomp).
     pub confined: AtomicU64,
+    /// Children that the program has forked, if they are not followed.
+    pub forks: AtomicU64,
 }
 
 /// Why a runtime is passive although it was loaded.

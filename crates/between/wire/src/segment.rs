@@ -109,6 +109,8 @@ pub struct RuntimeStatus {
     pub signal_taken: bool,
     /// Whether the program has confined itself (seccomp), since when nothing new is recorded.
     pub confined: bool,
+    /// Children that the program has forked, if they are not followed.
+    pub forks: u64,
     /// The timers' signal, if samples are taken by timers.
     pub timer_signal: Option<u32>,
 }
@@ -305,6 +307,7 @@ impl Segment {
             timers_refused: count(&status.timers_refused),
             signal_taken: count(&status.signal_taken) != 0,
             confined: count(&status.confined) != 0,
+            forks: count(&status.forks),
             timer_signal: Some(status.timer_signal.load(Ordering::Relaxed)).filter(|s| *s != 0),
         }
     }

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 static void *work(void *number) {
     heat((long)number, 20000 * scale);
@@ -73,9 +74,34 @@ static void cpu_time(void) {
     in_threads(without_end);
 }
 
+static volatile int stop;
+
+static void *until_stopped(void *number) {
+    while (!stop) heat((long)number, 1000);
+    return NULL;
+}
+
+/* A program without children has none of any kind while its threads compute. */
+static void no_children(void) {
+    pthread_t thread[2];
+    for (long i = 0; i < 2; i++) DO(pthread_create(&thread[i], NULL, until_stopped, (void *)i));
+    for (int i = 0; i < 100; i++) {
+        CHECK(waitpid(-1, NULL, __WALL | WNOHANG) == -1 && errno == ECHILD);
+        CHECK(wait4(-1, NULL, __WCLONE, NULL) == -1 && errno == ECHILD);
+        heat(2, 300000 * scale);
+    }
+    stop = 1;
+    for (int i = 0; i < 2; i++) DO(pthread_join(thread[i], NULL));
+    puts("no children");
+}
+
 int main(int argc, char **argv) {
     arguments(argc, argv);
-    if (argc > 2) cpu_time();
+    if (argc > 2 && strcmp(argv[2], "time") == 0) cpu_time();
+    if (argc > 2) {
+        no_children();
+        return 0;
+    }
     all_keys();
     locked_memory();
     hot_work();

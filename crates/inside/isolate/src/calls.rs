@@ -5,7 +5,7 @@
 
 use crate::hold::Hold;
 use crate::{control, enter, real, withdraw};
-use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sunder_guest::system;
 use sunder_wire::isolation::closed;
@@ -225,6 +225,69 @@ pub unsafe extern "C-unwind" fn prctl(
     }
 }
 
+/// Called before the program waits for children: with these options it would get workers, too. Isolation
+/// ends for good, and all workers are collected.
+fn before_wait(options: c_int) {
+    if options & (libc::__WALL | libc::__WCLONE) == 0 {
+        return;
+    }
+    if let Some(hold) = Hold::new() {
+        withdraw::close_for_good(&hold, closed::WAITS);
+    }
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn waitpid(child: c_int, status: *mut c_int, options: c_int) -> c_int {
+    before_wait(options);
+    match real::waitpid() {
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
+        Some(real) => unsafe { real(child, status, options) },
+        None => fails(libc::ENOSYS),
+    }
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn wait4(
+    child: c_int,
+    status: *mut c_int,
+    options: c_int,
+    usage: *mut c_void,
+) -> c_int {
+    before_wait(options);
+    match real::wait4() {
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
+        Some(real) => unsafe { real(child, status, options, usage) },
+        None => fails(libc::ENOSYS),
+    }
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn waitid(
+    kind: c_uint,
+    child: c_uint,
+    told: *mut c_void,
+    options: c_int,
+) -> c_int {
+    before_wait(options);
+    match real::waitid() {
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
+        Some(real) => unsafe { real(kind, child, told, options) },
+        None => fails(libc::ENOSYS),
+    }
+}
+
 /// Interposed, for programs that make these system calls without the functions above.
 ///
 /// # Safety
@@ -281,7 +344,11 @@ extern "C" fn before_syscall(number: c_long, a: usize) -> usize {
         return 0;
     }
     // What such a call would have to do to sharable memory can't be decided here.
-    if (moves || number == libc::SYS_membarrier) && !withdraw::close_for_good(&hold, number) {
+    let why = match moves {
+        true => closed::MOVED,
+        false => closed::MEMBARRIER,
+    };
+    if (moves || number == libc::SYS_membarrier) && !withdraw::close_for_good(&hold, why) {
         fails(libc::ENOMEM);
         return 0;
     }

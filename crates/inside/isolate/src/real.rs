@@ -4,7 +4,7 @@
 //!
 //! Contexts: pre-init, normal.
 
-use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
 sunder_guest::functions! {
     all look_up_all;
@@ -23,6 +23,12 @@ sunder_guest::functions! {
     /// Sets a timer of the process.
     setitimer: fn(c_int, *const c_void, *mut c_void) -> c_int;
     /// Makes a timer on a clock.
+    /// Waits for a child.
+    waitpid: fn(c_int, *mut c_int, c_int) -> c_int;
+    /// Waits for a child.
+    wait4: fn(c_int, *mut c_int, c_int, *mut c_void) -> c_int;
+    /// Waits for a child.
+    waitid: fn(c_uint, c_uint, *mut c_void, c_int) -> c_int;
     /// Changes how the kernel treats the process.
     prctl: fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
     timer_create: fn(c_int, *mut c_void, *mut c_void) -> c_int;

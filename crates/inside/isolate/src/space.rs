@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::{bytes, system};
 use sunder_hooks::{Call, Hooks};
-use sunder_wire::isolation::{Control, RANGES, SCRATCH, SCRATCH_AT};
+use sunder_wire::isolation::{Control, RANGES, SCRATCH, SCRATCH_AT, closed};
 
 /// The hooks: [`change`] runs in the place of each call. Other calls are not hooked.
 const HOOKS: Hooks = Hooks {
@@ -201,7 +201,7 @@ fn advise(hold: &Hold, call: &mut Call, advice: i32) {
     let for_children = matches!(advice, libc::MADV_WIPEONFORK | libc::MADV_DONTFORK);
     if converted && for_children && sharable(start, bytes) != Some(Sharable::Nothing) {
         // Private memory can follow the advice.
-        if !withdraw::close_for_good(hold, call.number) {
+        if !withdraw::close_for_good(hold, closed::MOVED) {
             call.result = -(libc::ENOMEM as isize);
             return;
         }

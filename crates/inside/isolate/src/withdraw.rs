@@ -5,7 +5,6 @@
 
 use crate::hold::{CONFINEMENT, Hold};
 use crate::{collect, control, convert, real};
-use core::ffi::c_long;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use sunder_guest::system;
 use sunder_wire::isolation::{Control, closed};
@@ -76,27 +75,14 @@ pub fn before_confinement() {
     // The first look-up of a function makes a system call.
     real::look_up_all();
     if let Some(hold) = Hold::new() {
-        let control = hold.control();
-        let before =
-            control
-                .closed
-                .compare_exchange(closed::OPEN, closed::CONFINED, SeqCst, Relaxed);
-        before_fork(&hold);
-        if before.is_ok() {
-            control.closed.store(closed::CONFINED, Release);
-        }
+        close_for_good(&hold, closed::CONFINED);
     }
     CONFINEMENT.close();
 }
 
-/// Ends isolation for good and makes memory private again, because this call can't be followed.
-/// Returns whether that worked.
-pub fn close_for_good(hold: &Hold, number: c_long) -> bool {
-    let why = if number == libc::SYS_membarrier {
-        closed::MEMBARRIER
-    } else {
-        closed::MOVED
-    };
+/// Ends isolation for good and makes memory private again, because the call to come can't be followed:
+/// `why` is one of [`closed`]. Returns whether that worked.
+pub fn close_for_good(hold: &Hold, why: u32) -> bool {
     let control = hold.control();
     let before = control
         .closed

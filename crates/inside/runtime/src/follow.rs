@@ -98,11 +98,22 @@ pub fn begin(fd: i32) -> Option<View> {
     claim(registry, 0, 0)
 }
 
-/// From here on forked children get segments of their own.
+/// From here on forked children get segments of their own, or are counted.
 pub fn prepare() {
     if registry().is_some_and(follows) {
         // SAFETY: functions of the demanded types in a library that is never unloaded.
         unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
+    } else {
+        // SAFETY: as above.
+        unsafe { libc::pthread_atfork(None, Some(count_fork), None) };
+    }
+}
+
+/// Runs in the parent of a forked child that is not followed. The parent may end before it, as one does
+/// that becomes a daemon.
+extern "C" fn count_fork() {
+    if let Some(view) = state::segment() {
+        view.status().forks.fetch_add(1, Ordering::Relaxed);
     }
 }
 

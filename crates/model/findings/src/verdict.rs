@@ -18,6 +18,10 @@ const LEAST_AT_ONCE_PERCENT: f64 = 10.0;
 /// theirs: it is a script, or starts others.
 const MOST_LEFT_OUT_PERCENT: f64 = 50.0;
 
+/// If a program used so much CPU time and gave no sample, it could not be observed, as one with
+/// set-user-id.
+const MUCH_UNSEEN_SECONDS: f64 = 0.2;
+
 /// Fewer samples than this say little: for the least evidence that a finding needs, a line would have
 /// to take one in ten of them.
 pub const FEW_SAMPLES: u64 = 100;
@@ -173,6 +177,12 @@ impl Findings {
     }
 }
 
+/// The CPU time of the program itself, without its children, in seconds; 0 if it is not known.
+fn own_seconds(run: &Run) -> f64 {
+    let others = run.left_out_percent.unwrap_or(0.0) / 100.0;
+    run.program_cpu_seconds.unwrap_or(0.0) * (1.0 - others)
+}
+
 /// Why a run that found nothing may not have shown what there is. A trace has every access, and one
 /// thread has nothing to share.
 fn reasons(run: &Run, machine: &Machine) -> Vec<Reason> {
@@ -182,7 +192,10 @@ fn reasons(run: &Run, machine: &Machine) -> Vec<Reason> {
     }
     // Memory events and comparisons of pages count accesses, not samples.
     let seen = run.samples.saturating_add(run.accesses);
-    if seen < FEW_SAMPLES && run.threads != 1 {
+    // One thread has nothing to share; but it has to be known that there was no other.
+    let was_unseen = run.samples == 0 && own_seconds(run) >= MUCH_UNSEEN_SECONDS;
+    let one = run.threads == 1 && run.left_out_percent.is_none() && !was_unseen;
+    if seen < FEW_SAMPLES && !one {
         all.push(Reason::FewSamples {
             samples: run.samples,
         });
@@ -266,6 +279,19 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_gave_no_samples_may_have_had_threads() {
+        let unseen = |seconds| Run {
+            threads: 1,
+            samples: 0,
+            program_cpu_seconds: Some(seconds),
+            ..good()
+        };
+        assert_eq!(of(unseen(0.01)).answer, Answer::None);
+        let none = Reason::FewSamples { samples: 0 };
+        assert_eq!(of(unseen(2.0)).reasons, [none]);
+    }
+
+    #[test]
     fn a_script_says_nothing_of_the_programs_that_it_starts() {
         let script = |percent| Run {
             threads: 1,
@@ -273,10 +299,12 @@ mod tests {
             left_out_percent: Some(percent),
             ..good()
         };
-        assert_eq!(of(script(20.0)).answer, Answer::None);
+        let few = Reason::FewSamples { samples: 3 };
+        assert_eq!(of(script(20.0)).reasons, [few]);
         let verdict = of(script(98.0));
         assert_eq!(verdict.answer, Answer::Inconclusive);
-        assert_eq!(verdict.reasons, [Reason::OtherProcesses { percent: 98.0 }]);
+        let others = Reason::OtherProcesses { percent: 98.0 };
+        assert_eq!(verdict.reasons, [few, others]);
     }
 
     #[test]

@@ -142,6 +142,9 @@ pub fn observe_with(
     limits.extend(live.observer_limits());
     limits.extend(live.watch_limit());
     limits.extend(remedy.limits());
+    let status = live.session.runtime_status(pid);
+    // A child that the program has not waited for may go on.
+    let children = children.or_else(|| (status.forks > 0).then_some(0.0));
     let others = children.filter(|_| !follow_children);
     let children = children.is_some() || live.session.left_children_out();
     let can_follow = remedy.can_follow();
@@ -151,7 +154,6 @@ pub fn observe_with(
         follow_children,
         can_follow,
     ));
-    let status = live.session.runtime_status(pid);
     if recorded {
         limits.extend(runtime_limits(&status, linkage));
         limits.extend(heap_limits(&live, pid));

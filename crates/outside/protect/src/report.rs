@@ -95,6 +95,7 @@ pub fn closed_because(control: &Control) -> Option<&'static str> {
         }
         closed::COSTS => Some("isolating its threads took too much of their time"),
         closed::CONFINED => Some("the program confines its system calls"),
+        closed::WAITS => Some("the program waits for children of all kinds (__WALL)"),
         closed::MOVED => Some("the program changes its mappings by raw system calls"),
         _ => None,
     }

@@ -2,7 +2,7 @@
 
 use crate::clean::clean;
 use crate::figures::{counted, grouped, seconds};
-use sunder_findings::{Exit, Findings};
+use sunder_findings::{Answer, Exit, Findings};
 
 /// With fewer samples, a run that found nothing says little.
 const FEW_SAMPLES: u64 = 200;
@@ -43,9 +43,8 @@ pub(crate) fn looked_at(all: &Findings) -> Vec<String> {
         seconds(run.seconds),
         grouped(run.accesses),
     )];
-    let of_others = run.left_out_percent.is_some_and(|percent| percent >= 1.0);
-    if run.threads == 1 && of_others {
-        out.push("Only one thread of the program itself was seen.".to_owned());
+    if run.threads == 1 && all.answer(run.threshold_percent).answer == Answer::Inconclusive {
+        out.push("Only one thread was seen.".to_owned());
     } else if run.threads == 1 {
         out.push("Only one thread was seen, so nothing could be shared.".to_owned());
     } else if run.samples < FEW_SAMPLES && !all.is_of_other_code() {
