@@ -3,7 +3,7 @@
 //! is told.
 
 use crate::terminal::is_in_foreground;
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -51,7 +51,11 @@ impl Screen {
     /// If it has none.
     pub fn open() -> Result<Self> {
         let terminal = File::options().read(true).write(true).open("/dev/tty");
-        let terminal = terminal.context("sunder top needs a terminal")?;
+        let Ok(terminal) = terminal else {
+            bail!(
+                "sunder top needs a terminal, and none controls this process (there is no /dev/tty)"
+            );
+        };
         // SAFETY: plain data, for which zeroes are valid, as a place for the answer.
         let (settings, known) = unsafe {
             let mut settings: libc::termios = std::mem::zeroed();

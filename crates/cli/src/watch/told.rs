@@ -238,9 +238,14 @@ fn summary(records: u64, status: Option<&Record>) {
     let looks = sunder_live::counted(status.looks as usize, "close look");
     let found = sunder_live::counted(records as usize, "finding");
     let mut text = format!(
-        "{found}; {} samples of all processes in {:.0} s, {looks} at processes with threads on two CPUs at once",
+        "{found}; {} samples of all processes in {:.0} s, ",
         status.samples, status.seconds
     );
+    text.push_str(&match status.looks {
+        0 => "which show no process with threads on two CPUs at once: none was looked at closely"
+            .to_owned(),
+        _ => format!("{looks} at processes with threads on two CPUs at once"),
+    });
     if status.looks_failed > 0 {
         text.push_str(&format!("; {} looks failed", status.looks_failed));
     }

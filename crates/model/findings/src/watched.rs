@@ -142,7 +142,7 @@ pub struct WatchStatus {
     pub own_cpu_seconds: f64,
     /// CPU seconds that its interrupts took from other programs, at most.
     pub interrupt_seconds: f64,
-    /// What both may take, in percent of one CPU.
+    /// What both may take, in percent of one CPU; 0 for `--once`, which has no budget.
     pub budget_percent: f64,
     /// What both took lately, in percent of one CPU.
     pub spent_percent: f64,

@@ -495,7 +495,10 @@ impl Watcher {
             processes: self.census.count() as u64,
             own_cpu_seconds: own_seconds(),
             interrupt_seconds: self.spend.of_interrupts(self.interrupts()),
-            budget_percent: self.options.budget_percent,
+            budget_percent: match self.options.once {
+                Some(_) => 0.0,
+                None => self.options.budget_percent,
+            },
             spent_percent: self.spend.lately_percent(),
             memory_bytes: memory,
             present: self.known.present(),
