@@ -1,75 +1,26 @@
-//! The address space of the heap: reserved once, used in segments of 4 MiB. A segment starts with a
-//! header that describes the spans in it; this module allocates its 64 slices of 64 KiB to all
-//! heaps, under one lock. Contexts: pre-init, normal, signal, post-fork.
+//! The address space of the heap: reserved once, used in segments of 4 MiB ([`crate::segments`]). This
+//! module allocates their 64 slices of 64 KiB to all heaps, under one lock. Contexts: pre-init, normal, signal, post-fork.
 //!
 //! Free slices that were used keep their memory up to a limit, so that a program that frees and
 //! allocates alternately does not fault its pages in each time. Memory beyond the limit is returned
 //! to the system.
 
-use crate::block::{self, End};
 use crate::lock::{Guard, Lock, Rank};
 use crate::memory;
+use crate::segments::{
+    ALL, ALL_FREE, BASE, FIRST, FURTHER, Header, MOST, MOST_SLICES, NORMAL, REACHED, SEGMENT,
+    SLICE, SLICES, discard, header, mask, run,
+};
 use crate::span::{Owner, Span};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
 
-/// Size of a slice, the unit of spans, in bytes.
-pub const SLICE: usize = 64 << 10;
-/// Size of a segment, in bytes. Its first slice has its header.
-pub const SEGMENT: usize = block::SEGMENT;
-const SLICES: usize = SEGMENT / SLICE;
-/// Address space to reserve, in bytes; less if the process has a limit.
-const MOST: usize = 1 << 40;
+/// At least so much is reserved, in bytes.
 const LEAST: usize = 64 << 20;
-const SEGMENTS: usize = MOST / SEGMENT;
 /// So much unused memory is always kept, in slices: 8 MiB.
 const KEPT: usize = (8 << 20) / SLICE;
-/// The most slices of a span within one segment: the first slice holds the header.
-pub const MOST_SLICES: usize = SLICES - 1;
-/// All slices but the header's are free.
-const ALL_FREE: u64 = !1;
-
-/// State: a segment of spans.
-const NORMAL: u8 = 1;
-/// State: the first of several segments that hold one block.
-const FIRST: u8 = 2;
-/// State: one of the other segments that hold one block.
-const FURTHER: u8 = 3;
-
-/// The header at the start of a segment.
-#[repr(C, align(64))]
-struct Header {
-    /// Where the lists of the segment's free blocks end.
-    end: End,
-    /// For each slice, the first slice of its span.
-    head: [u8; SLICES],
-    /// For each slice, how many of its first pages may have memory. Only whoever has claimed the
-    /// slice uses its entry.
-    pages: [u8; SLICES],
-    spans: [Span; SLICES],
-}
-
-const _: () = assert!(size_of::<Header>() <= SLICE);
-
-static BASE: AtomicUsize = AtomicUsize::new(0);
-/// Bytes, from the base, of segments that are or were in use.
-static REACHED: AtomicUsize = AtomicUsize::new(0);
-
-struct Segments {
-    state: [AtomicU8; SEGMENTS],
-    /// For each segment, the mask of free slices.
-    free: [AtomicU64; SEGMENTS],
-    /// For each segment, the mask of slices that may hold something other than zeroes.
-    dirty: [AtomicU64; SEGMENTS],
-}
-
-static ALL: Segments = Segments {
-    state: [const { AtomicU8::new(0) }; SEGMENTS],
-    free: [const { AtomicU64::new(0) }; SEGMENTS],
-    dirty: [const { AtomicU64::new(0) }; SEGMENTS],
-};
 
 /// The data that the lock protects; it also protects changes of [`ALL`].
 struct Arena {
@@ -173,26 +124,6 @@ pub struct Slices {
     pub count: usize,
     /// Whether they hold only zeroes.
     pub zero: bool,
-}
-
-fn header(segment: usize) -> *mut Header {
-    (BASE.load(Ordering::Relaxed) + segment * SEGMENT) as *mut Header
-}
-
-/// A mask of `count` bits from `first`.
-const fn mask(first: usize, count: usize) -> u64 {
-    (u64::MAX >> (64 - count)) << first
-}
-
-/// The index of the first run of `count` set bits.
-fn run(bits: u64, count: usize) -> Option<usize> {
-    let (mut found, mut have) = (bits, 1);
-    while have < count {
-        let step = have.min(count - have);
-        found &= found >> step;
-        have += step;
-    }
-    (found != 0).then(|| found.trailing_zeros() as usize)
 }
 
 impl Arena {
@@ -558,23 +489,6 @@ fn purge(least: usize) {
     }
 }
 
-fn discard(segment: usize, bits: u64) -> bool {
-    let base = header(segment) as usize;
-    let mut rest = bits;
-    let mut all = true;
-    while rest != 0 {
-        let first = rest.trailing_zeros() as usize;
-        let count = (rest >> first).trailing_ones() as usize;
-        // SAFETY: free slices, claimed for this.
-        unsafe {
-            all &= memory::discard(base + first * SLICE, count * SLICE);
-            (&mut (*header(segment)).pages)[first..first + count].fill(0);
-        }
-        rest &= !mask(first, count);
-    }
-    all
-}
-
 /// Returns all free memory to the system; returns whether there was any.
 pub fn trim() -> bool {
     if ARENA.may_refuse() {
@@ -590,43 +504,4 @@ pub fn trim() -> bool {
     drop(arena);
     purge(0);
     true
-}
-
-/// The span that contains `address`; null if no span of this heap does.
-#[inline(always)]
-pub fn span_of(address: usize) -> *mut Span {
-    let offset = address.wrapping_sub(BASE.load(Ordering::Relaxed));
-    if offset >= REACHED.load(Ordering::Relaxed) {
-        return core::ptr::null_mut();
-    }
-    // SAFETY: at most as many segments are in use as the array has entries.
-    let state = unsafe { ALL.state.get_unchecked(offset / SEGMENT) };
-    if state.load(Ordering::Relaxed) == FURTHER {
-        return core::ptr::null_mut();
-    }
-    let header = (address & !(SEGMENT - 1)) as *mut Header;
-    let slice = offset % SEGMENT / SLICE;
-    // SAFETY: a segment in use has a header, whose entries are below 64. Slice 0 and slices that
-    // were never used lead to a descriptor of zeroes, which is a span without blocks.
-    unsafe {
-        let first = (*header).head[slice];
-        (&raw mut (*header).spans)
-            .cast::<Span>()
-            .add(usize::from(first))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_are_found_where_they_are() {
-        assert_eq!(run(0b0111_0011, 3), Some(4));
-        assert_eq!(run(0b0111_0011, 2), Some(0));
-        assert_eq!(run(0b0111_0011, 4), None);
-        assert_eq!(run(ALL_FREE, 63), Some(1));
-        assert_eq!(run(ALL_FREE, 64), None);
-        assert_eq!(mask(60, 4), 0xf000_0000_0000_0000);
-    }
 }

@@ -7,6 +7,7 @@ use crate::block::Block;
 use crate::fatal;
 use crate::heap::{self, BLOCK_MOST, DIRECT_MOST, Heap, Refusal};
 use crate::local::Away;
+use crate::segments;
 use crate::site;
 use crate::span::Span;
 use crate::table::{self, Key, PADDED};
@@ -120,7 +121,7 @@ fn trim() -> c_int {
 #[cold]
 #[inline(never)]
 fn allocate(size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
-    if size > isize::MAX as usize - arena::SEGMENT {
+    if size > isize::MAX as usize - segments::SEGMENT {
         return (null_mut(), false);
     }
     let from = |heap| from_heap(heap, size, align, caller);
@@ -244,7 +245,7 @@ fn from_direct(size: usize) -> *mut Block {
 /// The usable size of a block of this heap, in bytes.
 #[inline]
 fn size_of_block(address: usize) -> usize {
-    let span = arena::span_of(address);
+    let span = segments::span_of(address);
     if span.is_null() {
         return huge::size_of_block(address)
             .unwrap_or_else(|| fatal::abort(b"invalid pointer", address));
@@ -449,7 +450,7 @@ mod inner {
         if size <= old && (size > old / 2 || old <= 64) {
             return block;
         }
-        let in_arena = !arena::span_of(block as usize).is_null();
+        let in_arena = !segments::span_of(block as usize).is_null();
         if !in_arena && size > BLOCK_MOST {
             // SAFETY: the program passed the block to be moved.
             if let Some(new) = unsafe { huge::resize(block as usize, size) } {
@@ -481,7 +482,7 @@ mod inner {
 
     #[inline(always)]
     pub unsafe fn free(block: *mut c_void) {
-        let span = arena::span_of(block as usize);
+        let span = segments::span_of(block as usize);
         if span.is_null() {
             return free_elsewhere(block as usize);
         }

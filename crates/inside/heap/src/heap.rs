@@ -7,10 +7,11 @@ mod owners;
 
 pub use owners::give_remote;
 
-use crate::arena::{self, SLICE};
+use crate::arena;
 use crate::block::Block;
 use crate::budget::Budget;
 use crate::config;
+use crate::segments::SLICE;
 use crate::span::{Bin, Owner, Span};
 use crate::table::{BYTES_OF_BIN, Key, Table};
 use core::ptr::null_mut;

@@ -1,9 +1,10 @@
 //! Blocks that are alone in their span: from 64 KiB up to the sizes of [`crate::huge`]. Any thread
 //! may free them. Contexts: pre-init, normal, post-fork.
 
-use crate::arena::{self, SLICE};
+use crate::arena;
 use crate::fatal;
 use crate::huge;
+use crate::segments::SLICE;
 use crate::span::{FULL, Owner, Span};
 use core::sync::atomic::Ordering;
 

@@ -6,7 +6,7 @@
 //!   [`budget`] says how much memory bins of single sizes and call sites may take.
 //! - [`span`] is a run of 64 KiB slices with blocks of one size, all allocated by one heap; other
 //!   threads return blocks through a lock-free list. [`block`] is a free block.
-//! - [`arena`] manages the address space, in segments of 4 MiB with a header each, and returns
+//! - [`arena`] manages the address space, in [`segments`] of 4 MiB with a header each, and returns
 //!   memory to the system; [`huge`] maps the largest blocks.
 //! - [`pool`] keeps the heaps of threads that have ended for new ones.
 //! - [`lock`] has the locks behind which threads share what is no thread's own, and [`fork`] makes it
@@ -43,6 +43,7 @@ mod local;
 mod lock;
 mod memory;
 mod pool;
+mod segments;
 mod shared;
 mod site;
 mod span;

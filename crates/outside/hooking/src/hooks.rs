@@ -221,6 +221,11 @@ pub fn restorers(code: &ModuleCode) -> impl Iterator<Item = u64> {
     found.map(|i| code.address + i as u64)
 }
 
+/// Whether two patches overwrite different bytes.
+pub fn are_apart(one: &sites::Patch, other: &sites::Patch) -> bool {
+    one.from + one.length as u64 <= other.from || other.from + other.length as u64 <= one.from
+}
+
 fn module(path: &str, more: &[i64], before: &[i64], others: Want) -> Result<Module> {
     let file = File::open(path).ok();
     let code = file
@@ -261,14 +266,31 @@ fn module(path: &str, more: &[i64], before: &[i64], others: Want) -> Result<Modu
             refused.reason
         );
     }
-    guards_work(&plan.patches)?;
+    let mut patches = plan.patches;
+    // Behind these calls, too: memory that they use may be moved after the hook before them.
+    let behind = sites::plan(
+        &code.bytes,
+        code.address,
+        &functions,
+        |number| match number {
+            Number::Always(n) if before.contains(&n.into()) => others,
+            _ => Want::Nothing,
+        },
+    );
+    for patch in behind.patches {
+        if patches.iter().all(|other| are_apart(&patch, other)) {
+            patches.push(patch);
+        }
+    }
+    patches.sort_by_key(|patch| patch.from);
+    guards_work(&patches)?;
     Ok(Module {
         path: path.to_owned(),
         address: code.address,
         restorers: restorers(&code).collect(),
         plan: ModulePlan {
             build_id: code.build_id,
-            patches: plan.patches.iter().map(Patch::from).collect(),
+            patches: patches.iter().map(Patch::from).collect(),
         },
     })
 }

@@ -12,6 +12,6 @@ mod unwind;
 
 pub use calls::{Calls, Own, code, is_covered};
 pub use hooks::{
-    CHANGES, OPENS, Placed, Plan, RESTORES, base, guards_work, is_inside, may_go_without_hook,
-    plan, restorers,
+    CHANGES, OPENS, Placed, Plan, RESTORES, are_apart, base, guards_work, is_inside,
+    may_go_without_hook, plan, restorers,
 };

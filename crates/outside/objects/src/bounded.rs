@@ -3,13 +3,17 @@
 //! the disk, and a compressed section of kilobytes may unpack to as much. Used wherever this crate
 //! opens an ELF file; must not read by itself what was not queried.
 
-use object::{ReadCache, ReadRef};
+use object::read::elf::ElfFile64;
+use object::{LittleEndian, ReadCache, ReadRef};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An ELF file that is being read; sections are read when they are needed.
+pub(crate) type Elf<'a> = ElfFile64<'a, LittleEndian, &'a FileBytes>;
 
 /// The most bytes that are read of one file, unpacked ones included. The debug information of the
 /// largest programs (Chromium, the Rust compiler) has 1 to 2 GiB.

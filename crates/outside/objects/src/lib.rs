@@ -34,6 +34,7 @@ mod packages;
 mod path;
 mod remembered;
 mod source;
+mod symbols;
 mod tables;
 mod tls;
 mod types;

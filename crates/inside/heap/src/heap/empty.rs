@@ -2,7 +2,8 @@
 //! are freed. Contexts: as [`super`].
 
 use super::{Heap, MOST_KEPT, reached};
-use crate::arena::{self, SLICE};
+use crate::arena;
+use crate::segments::SLICE;
 use crate::span::{Bin, Span};
 use core::ptr::null_mut;
 

@@ -7,7 +7,7 @@ use super::own;
 use anyhow::{Context, Result, bail, ensure};
 use sunder_access::{Address, Mapping, Mappings, ProcessId};
 use sunder_hooking::{
-    Own, RESTORES, base, guards_work, is_covered, may_go_without_hook, restorers,
+    Own, RESTORES, are_apart, base, guards_work, is_covered, may_go_without_hook, restorers,
 };
 use sunder_observe::code::ModuleCode;
 use sunder_observe::foreign::ForeignFiles;
@@ -248,10 +248,7 @@ fn module(files: &ForeignFiles, mapping: &Mapping, stay: Stay) -> Result<Module>
         );
     }
     for patch in second.patches {
-        let apart = |p: &sites::Patch| {
-            p.from + p.length as u64 <= patch.from || patch.from + patch.length as u64 <= p.from
-        };
-        if patches.iter().all(apart) && !ends_handler(&&patch) {
+        if patches.iter().all(|other| are_apart(&patch, other)) && !ends_handler(&&patch) {
             patches.push(patch);
         } else {
             ensure!(
