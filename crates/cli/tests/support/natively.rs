@@ -46,10 +46,12 @@ fn keep(file: &Path, output: &Output) {
     bytes.extend((output.stdout.len() as u64).to_le_bytes());
     bytes.extend(&output.stdout);
     bytes.extend(&output.stderr);
-    let aside = file.with_extension(std::process::id().to_string());
-    std::fs::create_dir_all(file.parent().expect("it has a folder")).expect("our own folder");
+    let folder = file.parent().expect("it has a folder");
+    std::fs::create_dir_all(folder).expect("our own folder");
+    // Tests of one process are threads, and several may keep the same at once.
+    let aside = tempfile::NamedTempFile::new_in(folder).expect("a file");
     std::fs::write(&aside, bytes).expect("written");
-    std::fs::rename(&aside, file).expect("same folder");
+    aside.persist(file).expect("same folder");
 }
 
 fn read(file: &Path) -> Option<Output> {
