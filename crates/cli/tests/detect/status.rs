@@ -397,6 +397,33 @@ fn what_others_used_before_is_not_the_programs_time() {
     assert!((0.0..0.1).contains(&cpu), "{cpu}");
 }
 
+/// What a script's programs share is not known, and neither is what a process does that goes on.
+#[test]
+fn of_other_processes_that_do_the_work_nothing_is_known() {
+    let file = std::env::temp_dir().join(format!("sunder-others-{}", std::process::id()));
+    let loops = "sh -c 'i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done'; true";
+    for (script, share) in [
+        (loops, 90.0..=100.0),
+        ("sleep 0.2 >/dev/null 2>&1 &", 0.0..=0.0),
+    ] {
+        let mut command = sunder();
+        command
+            .args(["detect", "--format", "json", "-o"])
+            .arg(&file);
+        command.args(["--", "sh", "-c", script]).assert().success();
+        let result = sunder_findings::Findings::open(&file).expect("a result");
+        let left_out = result.run.left_out_percent.expect("it had a child");
+        assert!(share.contains(&left_out), "{script}: {left_out}");
+        let verdict = result.answer(1.0);
+        assert_eq!(
+            verdict.answer,
+            sunder_findings::Answer::Inconclusive,
+            "{script}"
+        );
+    }
+    std::fs::remove_file(&file).expect("our own file");
+}
+
 /// It is seen, but its code is not decoded: no run of any length would show more.
 #[test]
 fn a_32_bit_program_is_inconclusive_for_that_reason_alone() {

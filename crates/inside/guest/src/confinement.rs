@@ -6,6 +6,17 @@
 use crate::system;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
+/// Whether the call with this number and first argument installs a filter, and does not only ask what the
+/// kernel has.
+#[must_use]
+pub fn by(number: i64, first: usize) -> bool {
+    match number {
+        libc::SYS_seccomp => first <= libc::SECCOMP_SET_MODE_FILTER as usize,
+        libc::SYS_prctl => first == libc::PR_SET_SECCOMP as usize,
+        _ => false,
+    }
+}
+
 /// Whether a library may still make system calls of its own, and how many threads may be in one.
 #[derive(Debug)]
 #[repr(C)]
@@ -78,6 +89,13 @@ impl Drop for Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_asks_what_the_kernel_has_does_not_confine_itself() {
+        // As in linux/seccomp.h and linux/prctl.h.
+        assert!(by(libc::SYS_seccomp, 0) && by(libc::SYS_seccomp, 1) && by(libc::SYS_prctl, 22));
+        assert!(!by(libc::SYS_seccomp, 2) && !by(libc::SYS_prctl, 21) && !by(libc::SYS_read, 1));
+    }
 
     #[test]
     fn a_filter_waits_for_calls_and_no_call_begins_after_it() {

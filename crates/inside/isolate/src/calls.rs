@@ -7,7 +7,7 @@ use crate::hold::Hold;
 use crate::{control, enter, real, withdraw};
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use sunder_guest::system;
+use sunder_guest::{confinement, system};
 use sunder_wire::isolation::closed;
 
 fn fails(error: c_int) -> c_int {
@@ -214,7 +214,7 @@ pub unsafe extern "C-unwind" fn prctl(
     c: c_ulong,
     d: c_ulong,
 ) -> c_int {
-    if option == libc::PR_SET_SECCOMP {
+    if confinement::by(libc::SYS_prctl, option as usize) {
         withdraw::before_confinement();
     }
     match real::prctl() {
@@ -323,9 +323,7 @@ extern "C" fn before_syscall(number: c_long, a: usize) -> usize {
         number,
         libc::SYS_munmap | libc::SYS_mremap | libc::SYS_madvise | libc::SYS_mprotect
     );
-    if number == libc::SYS_seccomp
-        || number == libc::SYS_prctl && a == libc::PR_SET_SECCOMP as usize
-    {
+    if confinement::by(number, a) {
         withdraw::before_confinement();
         return real;
     }

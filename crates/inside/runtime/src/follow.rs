@@ -3,9 +3,9 @@
 //! forked. Contexts: normal (before `main`), post-fork.
 //!
 //! A failure here only loses the names of one image's heap objects. A process that has confined
-//! itself is left alone ([`crate::confinement`]).
+//! itself is left alone ([`CONFINEMENT`]).
 
-use crate::confinement::is_confined;
+use crate::state::CONFINEMENT;
 use crate::{local, segment, state, tables, thread};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -38,17 +38,22 @@ pub fn follows(registry: RegistryView) -> bool {
 /// are looked up here.
 #[cfg(not(test))]
 pub fn confine() {
-    use crate::{confinement, timer};
-    if is_confined() {
+    use crate::timer;
+    if CONFINEMENT.is_closed() {
         return;
     }
     sunder_guest::allocator::real::look_up_all();
     crate::real::look_up_all();
+    timer::end();
+    CONFINEMENT.close();
+}
+
+/// The program has confined itself, which the tool is to know.
+#[cfg(not(test))]
+pub fn confined() {
     if let Some(view) = state::segment() {
         view.status().confined.store(1, Ordering::Relaxed);
     }
-    timer::end();
-    confinement::close();
 }
 
 /// Records the calling process as the owner of this memory.
@@ -66,7 +71,7 @@ pub fn is_guest() -> bool {
 /// Whether a program that this process executes may load the runtime.
 #[cfg(not(test))]
 pub fn passes_on() -> bool {
-    if is_confined() {
+    if CONFINEMENT.is_closed() {
         return false;
     }
     let Some(registry) = registry() else {
@@ -175,7 +180,7 @@ fn process_in_proc() -> Option<u32> {
 
 /// Runs before a fork, on the forking thread.
 extern "C" fn before_fork() {
-    if let Some(view) = state::segment().filter(|_| !is_confined()) {
+    if let Some(view) = state::segment().filter(|_| !CONFINEMENT.is_closed()) {
         let now = system::clock(libc::CLOCK_MONOTONIC);
         // If two threads fork at once, either one's number serves both: each epoch began before the
         // memory was copied from which it is read.
@@ -187,7 +192,7 @@ extern "C" fn before_fork() {
 extern "C" fn in_child() {
     sunder_guest::next::forget_look_ups();
     tables::forget_others();
-    if is_confined() {
+    if CONFINEMENT.is_closed() {
         IMAGE.store(0, Ordering::Relaxed);
         return;
     }

@@ -26,7 +26,6 @@
 mod blocks;
 mod cfi;
 mod companion;
-mod confinement;
 mod entry;
 mod exec;
 mod follow;

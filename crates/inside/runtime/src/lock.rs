@@ -3,7 +3,7 @@
 
 #![cfg(not(test))]
 
-use crate::confinement::calls;
+use crate::state::CONFINEMENT;
 use crate::{real, state};
 use core::ffi::c_int;
 use core::ops::ControlFlow;
@@ -49,7 +49,7 @@ pub unsafe extern "C-unwind" fn mlockall(flags: c_int) -> c_int {
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(flags) };
     };
-    let Some(_calls) = calls() else {
+    let Some(_calls) = CONFINEMENT.begin() else {
         // Pages of our segment that nobody touches are not made by this.
         // SAFETY: the caller's call, but that pages are locked once they are touched.
         return unsafe { real(flags | libc::MCL_ONFAULT) };

@@ -5,9 +5,9 @@
 //! time, and so does its shadow slot: plain stores are enough, and the
 //! allocator's own synchronisation orders them.
 
-use crate::confinement::calls;
 use crate::local::{self, BUSY, local};
 use crate::stack;
+use crate::state::CONFINEMENT;
 use crate::{state, thread};
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -138,7 +138,7 @@ fn record(view: View, block: u64, size: u64, caller: Caller) -> Option<u32> {
 fn new_chunk(view: &View, block: u64) -> Option<&AtomicU64> {
     let dropped = &view.status().blocks_dropped;
     let top = view.top(block);
-    let Some(_calls) = calls() else {
+    let Some(_calls) = CONFINEMENT.begin() else {
         dropped.fetch_add(1, Ordering::Relaxed);
         return None;
     };

@@ -7,8 +7,13 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use sunder_access::PAGE_SIZE as PAGE;
+use sunder_guest::confinement::Confinement;
 use sunder_guest::system;
 use sunder_wire::layout::View;
+
+/// Once the program has confined itself no thread is registered, no timer runs, no memory is mapped, and
+/// nothing is passed on. Clocks are still read where the C library needs no system call for that.
+pub static CONFINEMENT: Confinement = Confinement::new();
 
 /// The contents of that page; all zero means passive.
 struct State {

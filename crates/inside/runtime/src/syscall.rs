@@ -7,7 +7,7 @@ use crate::program::Program;
 use crate::{exec, follow, real};
 use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use sunder_guest::environment;
+use sunder_guest::{confinement, environment};
 
 /// The real `syscall`; null until it has been looked up.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -103,10 +103,15 @@ unsafe extern "C-unwind" fn ours(
                 |strings| real(number, a, b, c, strings as usize, e, f) as c_int,
             )),
             _ => {
-                if number == libc::SYS_seccomp || a == libc::PR_SET_SECCOMP as usize {
+                let confines = confinement::by(number, a);
+                if confines {
                     follow::confine();
                 }
-                real(number, a, b, c, d, e, f)
+                let result = real(number, a, b, c, d, e, f);
+                if confines && result == 0 {
+                    follow::confined();
+                }
+                result
             }
         }
     }
@@ -124,7 +129,8 @@ pub unsafe extern "C-unwind" fn prctl(
     c: c_ulong,
     d: c_ulong,
 ) -> c_int {
-    if option == libc::PR_SET_SECCOMP {
+    let confines = confinement::by(libc::SYS_prctl, option as usize);
+    if confines {
         follow::confine();
     }
     let Some(real) = real::prctl() else {
@@ -132,7 +138,11 @@ pub unsafe extern "C-unwind" fn prctl(
     };
     // SAFETY: the caller's arguments, unchanged. A variadic function finds integer arguments where
     // any other function finds them.
-    unsafe { real(option, a, b, c, d) }
+    let result = unsafe { real(option, a, b, c, d) };
+    if confines && result == 0 {
+        follow::confined();
+    }
+    result
 }
 
 /// The body of a function with one argument and a list: stores the part of the list that came in

@@ -4,8 +4,8 @@
 //! made in another way. A destructor of thread-specific data notices its end; it also runs after
 //! `pthread_exit` and cancellation.
 
-use crate::confinement::calls;
 use crate::local::{self, ENDED, Local, local};
+use crate::state::CONFINEMENT;
 use crate::tables::{Thread, give_back, new_tables};
 use crate::{blocks, real, state, timer};
 use core::ffi::{c_int, c_void};
@@ -39,7 +39,7 @@ pub fn register(view: View, local: *mut Local) -> bool {
     let Some(_busy) = local::busy() else {
         return false;
     };
-    let Some(_calls) = calls() else {
+    let Some(_calls) = CONFINEMENT.begin() else {
         return false;
     };
     let Some(tables) = new_tables() else {
@@ -241,7 +241,7 @@ unsafe extern "C-unwind" fn begin(tables: *mut Thread) -> Beginning {
         if (*tables).blocks {
             blocks::let_go();
         }
-        match (state::segment(), local::busy(), calls()) {
+        match (state::segment(), local::busy(), CONFINEMENT.begin()) {
             (Some(view), Some(_busy), Some(_calls)) => {
                 adopt(view, local(), tables, beginning.start as usize as u64);
             }
@@ -284,7 +284,7 @@ unsafe extern "C-unwind" fn create(
     let Some(real) = real::pthread_create() else {
         return libc::EAGAIN;
     };
-    let own_calls = calls();
+    let own_calls = CONFINEMENT.begin();
     let recorded = state::segment().filter(|_| own_calls.is_some());
     let tables = recorded.and_then(|_| new_tables());
     let Some(tables) = tables.map(NonNull::as_ptr) else {

@@ -7,8 +7,8 @@
 //! when the signal comes from anywhere but our timers. Such a signal is sent again, so that it does
 //! what it would do without us.
 
-use crate::confinement::calls;
 use crate::local::{BLOCKS, local};
+use crate::state::CONFINEMENT;
 use crate::{real, state};
 use core::ffi::{c_int, c_void};
 use core::ptr::{null, null_mut};
@@ -220,7 +220,7 @@ extern "C" fn sample(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
         let context = &mut *context.cast::<libc::ucontext_t>();
         if !is_from_timer(&*info) {
             pass_on(signal, &*info, context);
-        } else if let (Some(view), Some(_calls)) = (state::segment(), calls()) {
+        } else if let (Some(view), Some(_calls)) = (state::segment(), CONFINEMENT.begin()) {
             take(view, context);
         }
     }

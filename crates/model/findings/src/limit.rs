@@ -215,8 +215,8 @@ impl fmt::Display for Limit {
                 "The program took the signal of the timer observer; sampling stopped there.",
             ),
             Self::Confined => f.write_str(
-                "The program confined itself (seccomp): threads and memory that came after that have \
-                 no call stacks, and nothing was sampled by timers.",
+                "The program confined itself (seccomp): from then on new threads and memory have no \
+                 call stacks, and timers take no samples.",
             ),
             Self::UnreadMemory { why } => write!(
                 f,

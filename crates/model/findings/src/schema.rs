@@ -191,8 +191,8 @@ pub struct Run {
     /// for a processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program_cpu_seconds: Option<f64>,
-    /// The share of `program_cpu_seconds`, 0 to 100, that children used, which were not looked at. Absent
-    /// if there were none, or if they were followed.
+    /// The share of `program_cpu_seconds`, 0 to 100, that children used, which were not looked at; 0 of
+    /// children that the program did not wait for. Absent if there were none, or if they were followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out_percent: Option<f64>,
     /// For at most this share of the time in which a thread ran, 0 to 100, two ran at once on two

@@ -246,11 +246,17 @@ fn module(path: &str, more: &[i64], before: &[i64], others: Want) -> Result<Modu
         _ => others,
     };
     let plan = sites::plan(&code.bytes, code.address, &functions, wants);
-    // Where there is no room for a hook before the opening of a file, one comes behind it as behind others.
-    let opens =
-        |r: &sites::Refused| matches!(r.number, Number::Always(n) if before.contains(&n.into()));
-    if plan.refused.iter().any(opens) {
-        return module(path, more, &[], others);
+    // Behind the calls `before`, too: memory that they use may be moved after the hook before them, for
+    // which there may be no room.
+    let behind = |number| match number {
+        Number::Always(n) if before.contains(&n.into()) => others,
+        _ => Want::Nothing,
+    };
+    let mut patches = plan.patches;
+    for patch in sites::plan(&code.bytes, code.address, &functions, behind).patches {
+        if patches.iter().all(|other| are_apart(&patch, other)) {
+            patches.push(patch);
+        }
     }
     for refused in &plan.refused {
         let is_it = |call: &i64| refused.number == Number::Always(*call as u32);
@@ -259,28 +265,13 @@ fn module(path: &str, more: &[i64], before: &[i64], others: Want) -> Result<Modu
             "a kernel call of {path} that changes mappings or blocks signals can't be led through a \
              hook"
         );
+        let has_another = patches.iter().any(|patch| patch.entry == refused.entry);
         ensure!(
-            may_go_without_hook(refused.number),
+            has_another || may_go_without_hook(refused.number),
             "a kernel call at {:#x} in {path} can't be led through a hook: {}",
             refused.entry,
             refused.reason
         );
-    }
-    let mut patches = plan.patches;
-    // Behind these calls, too: memory that they use may be moved after the hook before them.
-    let behind = sites::plan(
-        &code.bytes,
-        code.address,
-        &functions,
-        |number| match number {
-            Number::Always(n) if before.contains(&n.into()) => others,
-            _ => Want::Nothing,
-        },
-    );
-    for patch in behind.patches {
-        if patches.iter().all(|other| are_apart(&patch, other)) {
-            patches.push(patch);
-        }
     }
     patches.sort_by_key(|patch| patch.from);
     guards_work(&patches)?;
@@ -304,6 +295,25 @@ mod tests {
         let info = "processor\t: 0\nflags\t\t: fpu sse2 fred_like lm\n";
         assert!(has_feature(info, "sse2") && has_feature(info, "lm"));
         assert!(!has_feature(info, "fred") && !has_feature("", "fred"));
+    }
+
+    /// What a file shows is decided before it is opened, and a path that was moved is met behind the call.
+    #[test]
+    fn files_are_opened_between_two_hooks() {
+        let plan = Plan::beside(&[libc::SYS_rt_sigprocmask], &OPENS, Want::Result)
+            .expect("glibc 2.34 or newer");
+        let patches = || plan.modules.iter().flat_map(|module| &module.plan.patches);
+        let opens = patches().filter(|patch| OPENS.contains(&i64::from(patch.number)));
+        let mut hooks = std::collections::BTreeMap::<_, Vec<_>>::new();
+        for patch in opens {
+            let is_before = patch.flags & sunder_wire::sites::BEFORE != 0;
+            hooks.entry(patch.entry).or_default().push(is_before);
+        }
+        assert!(!hooks.is_empty());
+        for (entry, are_before) in &hooks {
+            assert!(are_before.contains(&true), "{entry:#x}");
+            assert!(are_before.contains(&false), "{entry:#x}");
+        }
     }
 
     #[test]

@@ -289,7 +289,10 @@ pub fn hindrance(process: i32, hooks: &[[u64; 2]], our_signal: u32) -> Option<St
     if let Err(why) = calls_are_seen(process, hooks) {
         return Some(why);
     }
-    let limited = !proc::cpu_time_is_unlimited(id).unwrap_or(false);
+    let limited = match proc::cpu_time_is_unlimited(id) {
+        Ok(unlimited) => !unlimited,
+        Err(error) => return unknown("limits", error),
+    };
     if limited || has_cpu_timers(process, our_signal) {
         return Some(
             "the program has timers or a limit of CPU time, which isolated threads do not use"
