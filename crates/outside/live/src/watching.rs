@@ -342,7 +342,10 @@ impl Live {
         }
         for process in living {
             if !proc::is_alive(process) || !self.is_known(process) {
-                self.session.ended(process);
+                // The report tells what the program's own runtime says, even if nothing was sampled.
+                if process != self.root {
+                    self.session.ended(process);
+                }
             } else if let Ok(mappings) = proc::mappings(process)
                 && mappings.iter().next().is_some()
                 && self.is_known(process)
@@ -497,4 +500,49 @@ fn take_last_samples(session: &mut Session, claim: &Claim) {
         timer::take_samples(session, heap);
     }
     session.pass_on();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+    use sunder_pipeline::{Follow, Observer, judge_config};
+    use sunder_wire::SegmentOptions;
+
+    /// An observer that sees nothing.
+    struct Blind;
+
+    impl Observer for Blind {
+        type Error = std::convert::Infallible;
+
+        fn drain(&mut self, _session: &mut Session) -> Result<(), Self::Error> {
+            Ok(())
+        }
+    }
+
+    impl LiveObserver for Blind {}
+
+    /// The mappings may be due just as the program has ended, and before anybody has noticed.
+    #[test]
+    fn the_runtime_of_a_program_that_has_ended_without_a_sample_is_kept() {
+        let mut child = std::process::Command::new("true").spawn().expect("starts");
+        let root = ProcessId(child.id());
+        while proc::is_alive(root) {
+            std::thread::yield_now();
+        }
+        let registry = Registry::create(SegmentOptions::default(), false, 1).expect("memory");
+        let serial = registry.view().claim().expect("one is ready");
+        let entry = registry.view().entry(serial);
+        entry.process.store(root.0, Ordering::Release);
+        let config = judge_config(64, None).expect("a size of lines");
+        let session = Session::new(config, Follow::Only(root));
+        let budget = Budget::of(0.0);
+        let mut live = Live::new(session, Box::new(Blind), Some(registry), root, budget);
+        live.claims();
+        live.session.process(root);
+        assert_eq!(live.session.heaps().len(), 1);
+        live.refresh_mappings(live.next_maps);
+        assert_eq!(live.session.heaps().len(), 1);
+        child.wait().expect("its end");
+    }
 }
