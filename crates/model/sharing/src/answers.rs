@@ -86,6 +86,10 @@ impl Judge {
     /// The verdicts on all contended lines, including those of memory that has changed owner
     /// since, the highest cost first. Weak verdicts are included: see [`Verdict::confidence`].
     pub fn verdicts(&self) -> Vec<Verdict> {
+        self.verdicts.get_or_init(|| self.finished()).clone()
+    }
+
+    fn finished(&self) -> Vec<Verdict> {
         let mut all = self.unfinished();
         for verdict in &mut all {
             self.finish(verdict);

@@ -18,6 +18,7 @@ use crate::threads::{ThreadTime, Threads};
 use crate::touch::Touch;
 use crate::verdict::{self, Verdict};
 use std::borrow::Cow;
+use std::sync::OnceLock;
 use sunder_access::{Access, Address, ByteMask, Provenance, Span, ThreadId, Time};
 
 /// Most verdicts kept for memory that has changed owner. When there are more, the half with the
@@ -66,6 +67,9 @@ pub struct Judge {
     started: bool,
     /// Lines touched by the present sample; a field so that its allocation is reused.
     pub(crate) touched: Vec<Address>,
+    /// The verdicts, once they were asked for, until something else is seen. Whoever looks at a program
+    /// asks for them several times in a row.
+    pub(crate) verdicts: OnceLock<Vec<Verdict>>,
 }
 
 impl Judge {
@@ -93,6 +97,7 @@ impl Judge {
             last: Time(0),
             started: false,
             touched: Vec::new(),
+            verdicts: OnceLock::new(),
         }
     }
 
@@ -123,6 +128,7 @@ impl Judge {
     /// follows from it. A caller with other streams must give the price in the configuration.
     pub fn set_transfer(&mut self, nanoseconds: f64) {
         let nanoseconds = nanoseconds.max(1.0);
+        self.verdicts.take();
         let assumed = std::mem::replace(&mut self.scale.transfer_ns, nanoseconds);
         self.config.transfer_ns = nanoseconds;
         for verdict in &mut self.retired {
@@ -154,6 +160,7 @@ impl Judge {
     }
 
     fn take_sample(&mut self, sample: &Sample<'_>, cpu: u16) {
+        self.verdicts.take();
         self.see(sample.time, sample.thread, sample.period_ns);
         self.running
             .sampled(sample.thread, sample.time, sample.period_ns);
@@ -179,6 +186,7 @@ impl Judge {
     /// Takes one access without any share of time. It counts once (a trace, a comparison of
     /// pages) or with a known weight (a PMU event).
     pub fn access(&mut self, access: &Access) {
+        self.verdicts.take();
         self.see(access.time, access.thread, 0);
         self.touched.clear();
         let class = match access.provenance {
@@ -190,6 +198,7 @@ impl Judge {
 
     /// Takes a watch burst.
     pub fn burst(&mut self, burst: &Burst<'_>) {
+        self.verdicts.take();
         let granule = self.config.granule();
         let mut bases: Vec<Address> = burst.words.iter().map(|&w| granule.base(w)).collect();
         bases.sort_unstable();
@@ -223,6 +232,7 @@ impl Judge {
     /// that was never seen it costs one look-up a line. Accesses should come in order of time:
     /// one from before `at` that comes later is dropped if the line is still known.
     pub fn retire(&mut self, span: Span, at: Time, owner: u64) {
+        self.verdicts.take();
         let granule = self.config.granule();
         let known = self.lines.len() + self.singles.len();
         let is_small = span.len / granule.bytes() <= known as u64;

@@ -26,6 +26,7 @@ impl Judge {
     /// and is no evidence of sharing by itself: its hits lie close together and say nothing about
     /// the order in which threads use a line at full speed.
     pub fn execution(&mut self, seen: &Execution<'_>) {
+        self.verdicts.take();
         for &(instruction, executed) in seen.executed {
             let way = (seen.at, instruction);
             self.executed

@@ -232,6 +232,7 @@ impl SavedVerdict {
                 _ => return None,
             },
             false_share: self.false_share,
+            sampled_false_share: self.false_share,
             confirmed: self.confirmed,
             evidence: self.evidence,
             interleavings_per_second: 0.0,

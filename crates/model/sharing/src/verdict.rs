@@ -6,8 +6,12 @@ use crate::bytes::ByteState;
 use crate::config::{CONFIRMING_CHANGES, MIN_EVIDENCE};
 use crate::false_share::{FalseShare, Sharing};
 use crate::line::{Line, User};
+use crate::pairs::vanishing;
 use crate::tally::{BurstTally, FootprintUse, join};
 use sunder_access::{Address, ByteMask, CodeAddress, Kind, ThreadId, Time};
+
+/// From this share on, most of the interleavings are false.
+const MOSTLY: f64 = 0.5;
 
 /// How reliable a verdict is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +42,9 @@ pub struct Verdict {
     /// The share (0 to 1) of interleavings that would go away if no two variables were on one
     /// line; 1 if the sharing is false.
     pub false_share: f64,
+    /// The same if the samples alone are believed, which expect accesses in random order; see
+    /// [`Self::believe_samples`].
+    pub(crate) sampled_false_share: f64,
     /// Whether bursts or an exact stream showed [`CONFIRMING_CHANGES`] changes.
     pub confirmed: bool,
     /// The number of returns: how often a thread was seen on the line between two conflicting
@@ -142,7 +149,18 @@ impl Verdict {
     pub const fn force_true_sharing(&mut self) {
         self.sharing = Sharing::True;
         self.false_share = 0.0;
+        self.sampled_false_share = 0.0;
         self.falsely = FalseShare::NONE;
+    }
+
+    /// Makes true sharing mixed if the samples say that most of it is false. For a caller who tries what
+    /// would help, and measures it. Bursts see the order of accesses, but they slow threads down: in a
+    /// queue, one side then looks at the other's position each time, which it may do seldom otherwise.
+    pub fn believe_samples(&mut self) {
+        if self.sharing == Sharing::True && self.sampled_false_share >= MOSTLY {
+            self.sharing = Sharing::Mixed;
+            self.false_share = self.sampled_false_share;
+        }
     }
 
     /// Divides what the sharing costs by `lines`, where the samples on this line were on so many lines at
@@ -218,6 +236,7 @@ pub(crate) fn verdict(line: &Line, address: Address, transfer_ns: f64) -> Option
         },
         falsely,
         false_share: falsely.share,
+        sampled_false_share: sampled_false_share(line, &falsely),
         confirmed: line.bursts.confirms() || line.tally.exact_changes >= CONFIRMING_CHANGES,
         evidence,
         interleavings_per_second: 0.0,
@@ -319,6 +338,15 @@ fn false_share(line: &Line) -> FalseShare {
         return line.bursts.false_share();
     }
     FalseShare::expected(&line.pairs, tally.changes, tally.separate)
+}
+
+/// The share without what bursts say. Where there is an exact stream, samples say nothing.
+fn sampled_false_share(line: &Line, falsely: &FalseShare) -> f64 {
+    let tally = &line.tally;
+    if tally.exact_changes >= CONFIRMING_CHANGES || tally.changes <= 0.0 {
+        return falsely.share;
+    }
+    vanishing(tally.changes, tally.separate)
 }
 
 fn involved(line: &Line) -> impl Iterator<Item = &User> {

@@ -117,7 +117,9 @@ impl Chooser {
         measured: Measured,
     ) -> Look {
         self.decisions.give_up_old(now);
-        let verdicts = process.judge.verdicts();
+        let mut verdicts = process.judge.verdicts();
+        // What is moved is measured, and put back if it does not help.
+        verdicts.iter_mut().for_each(Verdict::believe_samples);
         let runs = PageRuns::of(verdicts.iter(), MOST_MOVED);
         let open = |v: &&Verdict| {
             v.owner.is_none()

@@ -110,6 +110,12 @@ const ENOUGH: u64 = 8;
 /// bytes beside them: a burst sees only the thread that holds the lock.
 const FEW: u64 = 32;
 
+/// So many elements of an array must have been seen with several threads, and so large a part, for the
+/// others to be taken for theirs, too. Of an array in which each thread has elements of its own, none
+/// is seen with several.
+const SLOTS: usize = 3;
+const SLOTS_ARE_ONE_IN: usize = 4;
+
 /// What bytes are to the threads that use them. Bytes that several threads use in different
 /// roles are different variables. Plastic does not separate these, because they have the same
 /// accessors.
@@ -123,6 +129,8 @@ enum Role {
     Locked,
     /// Several threads write them.
     Plain,
+    /// They are elements of an array that threads use one after the other; see [`join_slots`].
+    Slots,
     /// Several threads use them, but too few accesses were seen to tell the role. The value
     /// tells whether one of these was a write.
     Unclear(bool),
@@ -163,6 +171,13 @@ impl Use {
         let counts = users.iter().filter_map(|user| self.threads.get(user));
         let writes = counts.fold(0, |all: u64, count| all.saturating_add(count.writes));
         writes > 0 && (users.len() == 1 || writes.saturating_mul(SELDOM) >= self.accesses())
+    }
+
+    /// Whether several threads were seen to read them often enough to tell that none of these writes
+    /// them more than seldom.
+    pub(super) fn is_only_read(&self) -> bool {
+        let users = self.users();
+        users.len() > 1 && self.role(&users) == Role::Read
     }
 
     fn role(&self, users: &BTreeSet<u32>) -> Role {
@@ -275,6 +290,7 @@ fn owners(uses: &[&Use]) -> Vec<Owner> {
             Owner { threads, role }
         })
         .collect();
+    join_slots(uses, &mut all);
     // A lock beside the data is the less likely neighbour, so it is tried last.
     for locks in [false, true] {
         let pairs = (1..all.len()).map(|n| (n, n - 1));
@@ -289,6 +305,45 @@ fn owners(uses: &[&Use]) -> Vec<Owner> {
     all
 }
 
+/// Makes the elements of an array that threads use one after the other, as the slots of a queue, the
+/// bytes of all these threads. Each of them is seen so seldom that some are seen with one thread
+/// only, and others with several. They have one size, and their users have threads in common.
+fn join_slots(uses: &[&Use], all: &mut [Owner]) {
+    let is_slot = |n: usize, size: u64| uses[n].size == size && uses[n].accesses() < FEW;
+    let mut after = 0;
+    for first in 0..uses.len() {
+        let size = uses[first].size;
+        if first < after || all[first].threads.len() < 2 || !is_slot(first, size) {
+            continue;
+        }
+        let mut threads = all[first].threads.clone();
+        let mut several = 1;
+        let mut to = first + 1;
+        while to < uses.len() && is_slot(to, size) {
+            let here = &all[to].threads;
+            if here.len() > 1 && !here.is_disjoint(&threads) {
+                threads.extend(here);
+                several += 1;
+            } else if !here.is_subset(&threads) {
+                break;
+            }
+            to += 1;
+        }
+        let before = (after..first).rev();
+        let before = before.take_while(|&n| is_slot(n, size) && all[n].threads.is_subset(&threads));
+        let from = before.last().unwrap_or(first);
+        if several >= SLOTS && several * SLOTS_ARE_ONE_IN >= to - from {
+            let slots = &mut all[from..to];
+            let role = match slots.iter().any(Owner::is_written) {
+                true => Role::Slots,
+                false => Role::Read,
+            };
+            slots.fill(Owner { threads, role });
+            after = to;
+        }
+    }
+}
+
 /// Whether bytes with few accesses, all by one thread, are taken as part of the bytes of
 /// several threads beside them.
 fn is_of_an_array((one, owner): (&Use, &Owner), (beside, several): (&Use, &Owner)) -> bool {
@@ -298,7 +353,13 @@ fn is_of_an_array((one, owner): (&Use, &Owner), (beside, several): (&Use, &Owner
     };
     let seldom = one.accesses() < enough && one.accesses() < beside.accesses();
     let is_one_of = owner.threads.len() == 1 && several.threads.is_superset(&owner.threads);
-    seldom && is_one_of && several.threads.len() > 1 && several.is_written()
+    // Bytes that one thread writes beside those of which another is the only writer are no element of
+    // the same array: the two sides of a queue.
+    let has_other_writer = match several.role {
+        Role::Of(writer) => one.is_written() && !owner.threads.contains(&writer),
+        _ => false,
+    };
+    seldom && is_one_of && !has_other_writer && several.threads.len() > 1 && several.is_written()
 }
 
 impl Owner {
@@ -309,14 +370,22 @@ impl Owner {
 
 impl ByteRun {
     /// The bytes of one thread are one group whether the thread reads or writes them. Bytes of
-    /// unclear role go with their neighbours.
+    /// unclear role go with their neighbours, but bytes that were written never with those that
+    /// several threads only read: each write would take these from the readers. Nor do they go with an
+    /// array beside them.
     fn is_of(&self, owner: &Owner) -> bool {
         let unclear = |role: Role| matches!(role, Role::Unclear(_));
+        let differ = |unclear, clear| {
+            matches!(
+                (unclear, clear),
+                (Role::Unclear(true), Role::Read) | (Role::Unclear(_), Role::Slots)
+            )
+        };
+        let differ = differ(self.role, owner.role) || differ(owner.role, self.role);
         self.group.threads == owner.threads
             && (self.role == owner.role
                 || owner.threads.len() == 1
-                || unclear(self.role)
-                || unclear(owner.role))
+                || !differ && (unclear(self.role) || unclear(owner.role)))
     }
 
     fn take_in(&mut self, one: &Use, role: Role) {

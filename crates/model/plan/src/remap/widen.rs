@@ -6,6 +6,7 @@
 
 use super::groups::{Group, Use};
 use std::collections::BTreeSet;
+use sunder_access::LINE;
 
 /// An object, or the part of it that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,8 @@ pub struct Extent {
 /// two groups may belong to either, they are divided as an array would be.
 ///
 /// Bytes of lines that are not contended have the same bytes on their line as before, whichever
-/// group they join.
+/// group they join. But bytes on a group's own line that several threads only read stay outside: beside
+/// bytes that are written they would be contended as before.
 pub fn widen(groups: &[Group], uses: &[Use], objects: &[Extent], len: u64) -> Vec<Group> {
     let mut uses: Vec<&Use> = uses.iter().filter(|u| u.size > 0).collect();
     uses.sort_by_key(|u| (u.offset, u.size));
@@ -96,7 +98,15 @@ impl Gap<'_> {
         let mut start = self.from;
         for one in inside() {
             let users = one.users();
-            let (left, right) = (used_by(self.left, &users), used_by(self.right, &users));
+            let (mut left, mut right) = (used_by(self.left, &users), used_by(self.right, &users));
+            if one.is_only_read() {
+                if one.offset / LINE <= self.from.saturating_sub(1) / LINE {
+                    left = UsedBy::Others;
+                }
+                if one.end().saturating_sub(1) / LINE >= self.to / LINE {
+                    right = UsedBy::Others;
+                }
+            }
             // If both groups may have a use, it goes to the one with exactly the same threads.
             let (left, right) = match (left, right) {
                 (UsedBy::SomeOfGroup, UsedBy::AllOfGroup) => (false, true),

@@ -4,7 +4,7 @@ use crate::stream::*;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet};
-use sunder_access::{Access, ByteMask, Granule, Kind, ThreadId, Time};
+use sunder_access::{Access, Address, ByteMask, Granule, Kind, Span, ThreadId, Time};
 use sunder_sharing::{Config, Judge, Sample, Sharing, Verdict};
 
 /// Ticks since the step before, the thread, and what it touches.
@@ -38,7 +38,18 @@ const TICK: u64 = 20_000;
 /// Feeds `steps` as samples or as a trace; `parts` are an access's pieces, all
 /// made by one instruction.
 fn feed(judge: &mut Judge, steps: &[Step], timed: bool, parts: impl Fn(Use) -> Vec<Use>) {
-    let mut time = 0;
+    feed_from(0, judge, steps, timed, parts);
+    judge.check_invariants();
+}
+
+/// The same from a time on. Returns the time of the last step.
+fn feed_from(
+    mut time: u64,
+    judge: &mut Judge,
+    steps: &[Step],
+    timed: bool,
+    parts: impl Fn(Use) -> Vec<Use>,
+) -> u64 {
     for &(ticks, thread, what) in steps {
         time += ticks * TICK;
         let whole = access(what, thread, time);
@@ -65,7 +76,7 @@ fn feed(judge: &mut Judge, steps: &[Step], timed: bool, parts: impl Fn(Use) -> V
             }
         }
     }
-    judge.check_invariants();
+    time
 }
 
 fn verdicts(steps: &[Step], timed: bool, granule: u64) -> Vec<Verdict> {
@@ -104,6 +115,22 @@ proptest! {
         rng_seed: RngSeed::Fixed(20),
         ..ProptestConfig::default()
     })]
+
+    #[test]
+    fn asking_meanwhile_changes_no_verdict(steps in steps(4, 300), timed: bool, cut in 0..300usize) {
+        let (first, rest) = steps.split_at(cut.min(steps.len()));
+        let config = Config::new(Granule::LINE).expect("small enough");
+        let last_of = |asks: bool| {
+            let mut judge = Judge::new(config);
+            let time = feed_from(0, &mut judge, first, timed, |u| vec![u]);
+            let asked = asks.then(|| judge.verdicts());
+            judge.retire(Span::new(Address(LINE), 4), Time(time), 1);
+            feed_from(time, &mut judge, rest, timed, |u| vec![u]);
+            drop(asked);
+            judge.verdicts()
+        };
+        prop_assert_eq!(last_of(true), last_of(false));
+    }
 
     #[test]
     fn renaming_threads_changes_no_verdict(steps in steps(4, 300), timed: bool, shift in 1..4u32) {

@@ -190,9 +190,13 @@ fn few_observations_do_not_tear_shared_bytes_apart() {
     let slot = |n: u64| used(8 * n, 8, &[(1, writes(5 + n)), (2, reads(5 + n))]);
     let slots: Vec<Use> = (0..8).map(slot).collect();
     assert_eq!(moved(&slots), Err(Unmoved::OneGroup));
-    // Bytes of unclear role go with their neighbours, or alone if the neighbours have other
-    // users.
+    // Bytes that were written a few times do not go with what is only read.
     let few = [(1, writes(2)), (2, reads(2))];
+    let read = [(1, reads(90)), (2, reads(90))];
+    assert_eq!(moved(&words(&[&read, &few])), Ok(vec![(8, 8)]));
+    assert_eq!(moved(&words(&[&few, &read])), Ok(vec![(0, 8)]));
+    // Bytes of unclear role go with their other neighbours, or alone if the neighbours have other
+    // users.
     let uses = words(&[&few, &[(1, writes(90)), (2, reads(90))], &[(3, writes(90))]]);
     assert_eq!(moved(&uses), Ok(vec![(0, 16), (16, 8)]));
     let uses = words(&[&few, &[(3, writes(90))]]);
@@ -218,6 +222,47 @@ fn an_element_seen_with_one_of_its_threads_only_stays_with_its_neighbours() {
     assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
     let uses = [used(0, 8, &both(50)), used(8, 8, &[(1, writes(40))])];
     assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
+}
+
+/// The producer's sum, the consumer's position, at which the producer looks, and the consumer's copy of
+/// the producer's position.
+#[test]
+fn what_one_side_of_a_queue_writes_is_no_element_of_the_other_sides() {
+    let position = &[(1, reads(40)), (2, writes(60))][..];
+    let sum = &[(1, writes(9))][..];
+    let copy = &[(2, writes(9))][..];
+    let uses = words(&[sum, position, copy]);
+    assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 16)]));
+    // The producer was only seen to read them, as it reads the position.
+    let uses = words(&[&[(1, reads(9))], position, &[(3, writes(90))]]);
+    assert_eq!(moved(&uses), Ok(vec![(0, 16), (16, 8)]));
+}
+
+/// Slots of four bytes, of which the third was seen with both sides, the second with the producer, and
+/// the others with the consumer.
+#[test]
+fn slots_of_a_queue_stay_in_one_piece_however_little_was_seen_of_them() {
+    let slots = |first: u64, (producer, consumer): (u32, u32)| {
+        (0..12).map(move |n| {
+            let at = first + 4 * n;
+            match n % 3 {
+                0 => used(at, 4, &[(consumer, reads(2))]),
+                1 => used(at, 4, &[(producer, writes(1 + n))]),
+                _ => used(at, 4, &[(producer, writes(1)), (consumer, reads(1))]),
+            }
+        })
+    };
+    let position = [(1, writes(90)), (2, reads(50))];
+    let mut uses = vec![used(0, 8, &position)];
+    uses.extend(slots(8, (1, 2)));
+    assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 48)]));
+    // The queue of other threads behind it has slots of its own.
+    uses.extend(slots(56, (3, 4)));
+    assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 48), (56, 48)]));
+    // Elements that were seen with one thread each are that thread's.
+    let own = |n: u64| used(4 * n, 4, &[(n as u32 % 2, writes(3))]);
+    let all: Vec<Use> = (0..4).map(own).collect();
+    assert_eq!(moved(&all).map(|groups| groups.len()), Ok(4));
 }
 
 #[test]

@@ -138,3 +138,29 @@ fn no_group_leaves_its_object_or_the_pages() {
     // Without objects, groups stay as they are.
     assert_eq!(widen(&found, &[], &[], 4096), found);
 }
+
+/// A queue: where its slots are, read by both sides; the producer's position, at which the consumer looks;
+/// what the producer last saw of the consumer's position; and the two of the consumer.
+#[test]
+fn bytes_that_all_only_read_stay_out_of_a_group_beside_them() {
+    let read = Count {
+        reads: 90,
+        ..Count::default()
+    };
+    let both = |offset, size| Use {
+        offset,
+        size,
+        threads: [(1, read), (2, read)].into(),
+    };
+    let found = [(24, 32, &[1, 2][..]), (32, 40, &[1]), (40, 56, &[1, 2])];
+    let widened = |beside: &[Use]| -> Vec<(u64, u64)> {
+        let wide = widen(&groups(&found), beside, &[object(0, 256)], 4096);
+        wide.iter().map(|g| (g.offset, g.end())).collect()
+    };
+    assert_eq!(widened(&[both(0, 16)])[0], (16, 32));
+    // On the next line nothing is beside a group. What follows there keeps its neighbours.
+    let ends = |beside: &[Use]| widened(beside)[2].1;
+    assert_eq!(ends(&[both(56, 8)]), 56);
+    assert_eq!(ends(&[both(64, 8)]), 256);
+    assert_eq!(ends(&[]), 256);
+}
