@@ -276,6 +276,11 @@ pub struct Finding {
     pub interleaved_writes: Option<u64>,
     /// The share (0 to 1) of the interleavings that is between threads that touch disjoint bytes.
     pub false_share: f64,
+    /// Of true sharing that watchpoints have seen: the share (0 to 1) of the interleavings that would be
+    /// false if the samples alone were believed. Present where that is most of them. Watchpoints slow
+    /// threads down, so that one may wait for the other more often than it does without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled_false_share: Option<f64>,
     /// The share of the involved threads' time that samples show at the lines and that the sharing can
     /// have cost. It is neither a bound nor a prediction of what a fix gains: a wait may show
     /// elsewhere, and a thread may use it for other work. See `gain_percent`.

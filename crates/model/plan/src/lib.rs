@@ -48,7 +48,7 @@ pub fn advise(finding: &Finding, line_size: u32) -> Vec<Advice> {
     }
     match finding.sharing {
         Sharing::False => take_apart(&Layout::of(finding, line_size)),
-        Sharing::True => truly_shared::advise(&Layout::of(finding, line_size)),
+        Sharing::True => truly(&Layout::of(finding, line_size)),
         Sharing::Mixed => mixed(&Layout::of(finding, line_size)),
     }
 }
@@ -62,6 +62,25 @@ fn take_apart(layout: &Layout) -> Vec<Advice> {
         .or_else(|| array::advise(layout))
         .or_else(|| fields::advise(layout))
         .unwrap_or_else(|| vec![unnamed(layout)])
+}
+
+/// Advice for true sharing; if the samples say that it is false, both kinds.
+fn truly(layout: &Layout) -> Vec<Advice> {
+    let mut all = truly_shared::advise(layout);
+    if let Some(share) = layout.finding.sampled_false_share {
+        let mut apart = take_apart(layout);
+        if let Some(first) = apart.first_mut() {
+            first.text = format!(
+                "It is not certain that this is true sharing: by samples alone {:.0} % of it is false. \
+                 Watchpoints slow threads down, and one side of a queue may then look at the other's \
+                 position more often. `sunder repair` tries what follows, and measures it. {}",
+                (share.clamp(0.0, 1.0) * 100.0).round(),
+                first.text
+            );
+        }
+        all.extend(apart);
+    }
+    all
 }
 
 fn mixed(layout: &Layout) -> Vec<Advice> {

@@ -7,14 +7,19 @@ use sunder_findings::{Advice, Fix};
 
 /// Advice for the truly shared bytes of a finding; empty if none are seen.
 pub(crate) fn advise(layout: &Layout) -> Vec<Advice> {
-    let shared: Vec<&Part> = layout.parts.iter().filter(|p| p.truly_shared()).collect();
-    // The verdict is true sharing, but each word looks private. The verdict knows more than the
-    // words (it is based on the order of accesses), so all words count.
-    let shared = if shared.is_empty() {
-        layout.parts.iter().collect()
-    } else {
-        shared
+    let those = |wanted: &dyn Fn(&Part) -> bool| -> Vec<&Part> {
+        layout.parts.iter().filter(|p| wanted(p)).collect()
     };
+    let mut shared = those(&|part| part.truly_shared());
+    // The verdict is true sharing, but each word looks private. The verdict knows more than the
+    // words (it is based on the order of accesses). So words that others use seldom count, and
+    // without any of these all words.
+    if shared.is_empty() {
+        shared = those(&|part| part.written() && part.word.threads.len() > 1);
+    }
+    if shared.is_empty() {
+        shared = those(&|_| true);
+    }
     let names: BTreeSet<String> = shared.iter().map(|p| p.called(layout)).collect();
     let names: Vec<String> = names.into_iter().collect();
     let what = if names.is_empty() {

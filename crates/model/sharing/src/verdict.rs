@@ -43,7 +43,7 @@ pub struct Verdict {
     /// line; 1 if the sharing is false.
     pub false_share: f64,
     /// The same if the samples alone are believed, which expect accesses in random order; see
-    /// [`Self::believe_samples`].
+    /// [`Self::doubt`].
     pub(crate) sampled_false_share: f64,
     /// Whether bursts or an exact stream showed [`CONFIRMING_CHANGES`] changes.
     pub confirmed: bool,
@@ -153,13 +153,20 @@ impl Verdict {
         self.falsely = FalseShare::NONE;
     }
 
-    /// Makes true sharing mixed if the samples say that most of it is false. For a caller who tries what
-    /// would help, and measures it. Bursts see the order of accesses, but they slow threads down: in a
+    /// Of true sharing, the share of the interleavings that is false if the samples alone are believed,
+    /// where that is most of them. Bursts see the order of accesses, but they slow threads down: in a
     /// queue, one side then looks at the other's position each time, which it may do seldom otherwise.
+    pub fn doubt(&self) -> Option<f64> {
+        let is_in_doubt = self.sharing == Sharing::True && self.sampled_false_share >= MOSTLY;
+        is_in_doubt.then_some(self.sampled_false_share)
+    }
+
+    /// Makes true sharing in [`Self::doubt`] mixed. For a caller who tries what would help, and measures
+    /// it.
     pub fn believe_samples(&mut self) {
-        if self.sharing == Sharing::True && self.sampled_false_share >= MOSTLY {
+        if let Some(share) = self.doubt() {
             self.sharing = Sharing::Mixed;
-            self.false_share = self.sampled_false_share;
+            self.false_share = share;
         }
     }
 

@@ -99,6 +99,10 @@ fn join(
         lines[0].0.false_share
     };
     let sharing = joint_sharing(lines.iter().map(|(v, _)| v)).unwrap_or(Sharing::False);
+    let sampled_false_share = match sharing {
+        Sharing::True => doubt(lines.iter().map(|(v, _)| v)),
+        _ => None,
+    };
     let first = &lines[0].1;
     let mut shown = first
         .parts
@@ -151,6 +155,7 @@ fn join(
         interleaved_writes,
         private_pages: Vec::new(),
         false_share,
+        sampled_false_share,
         cost_percent,
         gain_percent: None,
         on_more_cpus: None,
@@ -163,6 +168,15 @@ fn join(
 }
 
 /// The simulation's counts of `lines`, if there was a simulation.
+/// The share of the interleavings of truly shared `lines` that is false by samples alone, if that is most
+/// of them.
+fn doubt<'a>(lines: impl Iterator<Item = &'a Verdict> + Clone) -> Option<f64> {
+    let all: f64 = lines.clone().map(|v| v.interleavings_per_second).sum();
+    let falsely = lines.map(|v| v.doubt().unwrap_or(v.false_share) * v.interleavings_per_second);
+    let share = falsely.sum::<f64>() / all;
+    (share >= 0.5).then_some(share)
+}
+
 fn simulated(process: &Process, lines: impl Iterator<Item = Address>) -> Option<Simulated> {
     let lines: BTreeSet<Address> = lines.collect();
     let known = lines.iter().filter_map(|line| process.simulated.get(line));

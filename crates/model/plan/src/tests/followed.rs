@@ -370,3 +370,42 @@ fn one_field_of_two_neighbours_is_no_pair_of_fields() {
         &["make the element `struct padded { _Alignas(64) uint64_t value; }`"],
     );
 }
+
+/// Both sides of a queue: watchpoints saw one wait for the other, and samples saw it read on.
+fn queue_in_doubt() -> Finding {
+    let mut finding = global(
+        "q",
+        "struct queue",
+        24,
+        "q.c",
+        vec![
+            word(0, 8, "q.slots", &[(1, 90, 0, 0, 0), (2, 90, 0, 0, 0)]),
+            word(8, 8, "q.head", &[(1, 0, 90, 0, 0), (2, 2, 0, 0, 0)]),
+            word(16, 8, "q.seen", &[(1, 90, 2, 0, 0)]),
+        ],
+    );
+    finding.sharing = Sharing::True;
+    finding.false_share = 0.0;
+    finding
+}
+
+#[test]
+fn true_sharing_that_samples_call_false_gets_both_kinds_of_advice() {
+    let mut finding = queue_in_doubt();
+    let all = advise(&finding, 64);
+    assert_eq!(all.len(), 1);
+    finding.sampled_false_share = Some(0.76);
+    let all = advise(&finding, 64);
+    assert_eq!(all.len(), 2);
+    assert_says(
+        &all[1],
+        &["not certain", "76 %", "`sunder repair`", "before `head`"],
+    );
+}
+
+#[test]
+fn of_true_sharing_only_what_others_use_is_named() {
+    let text = &advise(&queue_in_doubt(), 64)[0].text;
+    assert!(text.contains("`q.head`"), "{text}");
+    assert!(!text.contains("slots") && !text.contains("seen"), "{text}");
+}

@@ -55,8 +55,12 @@ pub(crate) fn answer(all: &Findings, threshold: f64) -> String {
         return match all.findings.iter().find(truly) {
             None => format!("{none}."),
             Some(first) => format!(
-                "{none}. But threads share {} truly: it costs {}{}.",
+                "{none}. But threads share {} truly{}: it costs {}{}.",
                 clean(&first.subject()),
+                match first.sampled_false_share {
+                    Some(_) => ", or falsely, which is not certain",
+                    None => "",
+                },
                 of_threads(first.cost_percent, first),
                 as_sampled(all)
             ),

@@ -56,7 +56,9 @@ pub(super) fn brief(page: &mut Page, finding: &Finding) {
     page.blank();
     heading(page, finding);
     origins(page, finding);
-    advice(page, &finding.advice, 1);
+    // Where the kind of sharing is in doubt, the second advice says so.
+    let in_doubt = finding.sampled_false_share.is_some();
+    advice(page, &finding.advice, 1 + usize::from(in_doubt));
 }
 
 /// Writes the heading and the place.
