@@ -110,9 +110,9 @@ const ENOUGH: u64 = 8;
 /// bytes beside them: a burst sees only the thread that holds the lock.
 const FEW: u64 = 32;
 
-/// So many elements of an array must have been seen with several threads, and so large a part, for the
-/// others to be taken for theirs, too. Of an array in which each thread has elements of its own, none
-/// is seen with several.
+/// So many elements of an array must have been seen with several threads, and so large a part of those
+/// that were seen more than once, for the others to be taken for theirs, too. Of an array in which each
+/// thread has elements of its own, none is seen with several.
 const SLOTS: usize = 3;
 const SLOTS_ARE_ONE_IN: usize = 4;
 
@@ -332,7 +332,8 @@ fn join_slots(uses: &[&Use], all: &mut [Owner]) {
         let before = (after..first).rev();
         let before = before.take_while(|&n| is_slot(n, size) && all[n].threads.is_subset(&threads));
         let from = before.last().unwrap_or(first);
-        if several >= SLOTS && several * SLOTS_ARE_ONE_IN >= to - from {
+        let again = uses[from..to].iter().filter(|slot| slot.accesses() > 1);
+        if several >= SLOTS && several * SLOTS_ARE_ONE_IN >= again.count() {
             let slots = &mut all[from..to];
             let role = match slots.iter().any(Owner::is_written) {
                 true => Role::Slots,

@@ -259,6 +259,14 @@ fn slots_of_a_queue_stay_in_one_piece_however_little_was_seen_of_them() {
     // The queue of other threads behind it has slots of its own.
     uses.extend(slots(56, (3, 4)));
     assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 48), (56, 48)]));
+    // Most slots of a large queue were seen once, if at all.
+    let mut uses = vec![used(0, 8, &position)];
+    uses.extend((0..40u32).map(|n| match n % 10 {
+        9 => used(8 + 4 * u64::from(n), 4, &[(1, writes(1)), (2, reads(1))]),
+        odd if odd % 2 == 1 => used(8 + 4 * u64::from(n), 4, &[(1, writes(1))]),
+        _ => used(8 + 4 * u64::from(n), 4, &[(2, reads(1))]),
+    }));
+    assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 160)]));
     // Elements that were seen with one thread each are that thread's.
     let own = |n: u64| used(4 * n, 4, &[(n as u32 % 2, writes(3))]);
     let all: Vec<Use> = (0..4).map(own).collect();
