@@ -25,9 +25,10 @@ pub enum Standing {
     Latent,
 }
 
-/// Orders the findings and numbers them from 1. Findings that are present come first, ordered
-/// by [`Finding::cost_percent`] and then by interleavings, the highest first; then latent ones
-/// in the same order. Ties keep their order.
+/// Orders the findings and numbers them from 1, as a report shows them: what is significant, by the
+/// cost of its false part; then what else is present, and then what is latent, by
+/// [`Finding::cost_percent`]. The highest comes first; of equal ones the one with more
+/// interleavings. Ties keep their order.
 ///
 /// A figure that is not a finite number becomes 0: JSON can't hold it, and a ratio of nothing
 /// to nothing has no meaning. The result's verdict follows from the findings, and is set here.
@@ -35,16 +36,22 @@ pub fn rank(findings: &mut Findings) {
     for finding in &mut findings.findings {
         finding.drop_unreal_figures();
     }
-    findings.findings.sort_by(dearest_first);
+    let threshold = findings.run.threshold_percent;
+    findings.findings.sort_by(|a, b| as_shown(a, b, threshold));
     for (index, finding) in findings.findings.iter_mut().enumerate() {
         finding.rank = u32::try_from(index + 1).unwrap_or(u32::MAX);
     }
     findings.verdict = Some(findings.answer(findings.run.threshold_percent));
 }
 
-fn dearest_first(a: &Finding, b: &Finding) -> Ordering {
+fn as_shown(a: &Finding, b: &Finding, threshold: f64) -> Ordering {
+    let falsely = |f: &Finding| match f.standing(threshold) {
+        Standing::Significant => f.false_cost_percent(),
+        _ => 0.0,
+    };
     a.latent
         .cmp(&b.latent)
+        .then(falsely(b).total_cmp(&falsely(a)))
         .then(b.cost_percent.total_cmp(&a.cost_percent))
         .then(
             b.interleavings_per_second
@@ -159,6 +166,31 @@ mod tests {
             ]
         );
         assert_eq!(all.findings[4].cost_percent, 0.0);
+    }
+
+    /// What can be mended by another layout is what a report begins with.
+    #[test]
+    fn what_is_falsely_shared_comes_before_what_is_shared_truly() {
+        let kind = |name, cost, sharing, false_share| Finding {
+            sharing,
+            false_share,
+            ..finding(name, cost, 1.0, false)
+        };
+        let mut all = Findings {
+            findings: vec![
+                kind("true", 98.0, Sharing::True, 0.0),
+                kind("hardly false", 90.0, Sharing::Mixed, 0.001),
+                kind("a little false", 80.0, Sharing::Mixed, 0.05),
+                kind("false", 30.0, Sharing::False, 1.0),
+                kind("below", 0.5, Sharing::False, 1.0),
+            ],
+            ..Findings::default()
+        };
+        all.run.threshold_percent = 1.0;
+        rank(&mut all);
+        let names = all.findings.iter().filter_map(|f| f.object.name.as_deref());
+        let expected = ["false", "a little false", "true", "hardly false", "below"];
+        assert_eq!(names.collect::<Vec<_>>(), expected);
     }
 
     #[test]

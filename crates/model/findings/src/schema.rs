@@ -234,7 +234,7 @@ pub struct Unattributed {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Finding {
-    /// 1 for the finding with the highest cost.
+    /// The place in the report: 1 for the falsely shared object with the highest cost, if there is one.
     pub rank: u32,
     /// The kind of sharing.
     pub sharing: Sharing,
