@@ -188,3 +188,17 @@ fn programs_that_confine_themselves_go_on() {
         println!("{entry:?} {options:?}: moved {:?}", told(&repair));
     }
 }
+
+/// What filters there are is also asked by programs that may never confine themselves.
+#[test]
+fn a_question_about_filters_moves_nothing_back() {
+    let _alone = targets::alone();
+    let program = crate::support::c_program("confines", &[]).expect("it compiles");
+    for (entry, options) in EVERY_WAY {
+        let repair = same(entry, options, &program, &["ask".to_owned()]);
+        let (moved, why) = told(&repair);
+        println!("{entry:?} {options:?}: moved {moved}, {why:?}");
+        let given_up = why.is_some_and(|why| why.contains("confines itself"));
+        assert!(!given_up, "{entry:?} {options:?}");
+    }
+}

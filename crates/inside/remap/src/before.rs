@@ -7,7 +7,7 @@ use crate::peek::word_in_place;
 use crate::process::is_guest;
 use crate::shared::{control, withdraw};
 use crate::{area, cancel, memory_file, pages, shared, uses};
-use sunder_guest::system;
+use sunder_guest::{confinement, system};
 use sunder_hooks::Call;
 use sunder_kernel::KernelCall;
 use sunder_wire::remap::{
@@ -28,8 +28,7 @@ pub unsafe extern "C" fn before(call: &mut Call) {
         libc::SYS_execve | libc::SYS_execveat | libc::SYS_exit_group => {
             area::roll_back_all(BY_FORK);
         }
-        libc::SYS_seccomp => confine(),
-        libc::SYS_prctl if a as i32 == libc::PR_SET_SECCOMP => confine(),
+        number if confinement::by(number, call.arguments[0]) => confine(),
         libc::SYS_ptrace => give_up(BY_CONFINEMENT),
         libc::SYS_tgkill if c == cancel::SIGNAL => cancel::begins(b as u32),
         // Before a signal that leaves a core file, as `abort` sends it: the bytes must be in their

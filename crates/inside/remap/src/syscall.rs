@@ -8,7 +8,7 @@ use crate::before::if_memory_is_opened;
 use crate::{area, interrupted, pages, real, shared, under_way, uses};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use sunder_guest::system;
+use sunder_guest::{confinement, system};
 use sunder_kernel::KernelCall;
 use sunder_wire::remap::{BY_CONFINEMENT, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS};
 
@@ -40,11 +40,7 @@ extern "C" fn before(number: c_long, a: usize, b: usize, c: usize) -> usize {
             1
         }
         libc::SYS_rt_sigreturn => 1,
-        libc::SYS_seccomp => {
-            confine();
-            0
-        }
-        libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => {
+        number if confinement::by(number, a) => {
             confine();
             0
         }
