@@ -2,7 +2,7 @@
 //! to objects. It must not judge a line again: it weighs the lines' verdicts.
 
 use crate::false_share::{FalseShare, Sharing};
-use crate::verdict::Verdict;
+use crate::verdict::{MOSTLY, Verdict};
 
 /// The kind of sharing of an object with several lines; `None` without lines. It is mixed if
 /// one line clearly is, or if some lines are truly and others falsely shared. Lines in doubt
@@ -25,6 +25,15 @@ pub fn joint_sharing<'a>(lines: impl Iterator<Item = &'a Verdict> + Clone) -> Op
         Some(Sharing::Mixed) if !clear => Some(FalseShare::joint(&all).sharing()),
         other => other,
     }
+}
+
+/// Of an object with these lines that is true sharing: the share of the interleavings that is false by
+/// samples alone, if that is most of them. See [`Verdict::doubt`].
+pub fn joint_doubt<'a>(lines: impl Iterator<Item = &'a Verdict> + Clone) -> Option<f64> {
+    let all: f64 = lines.clone().map(|v| v.interleavings_per_second).sum();
+    let falsely = lines.map(|v| v.doubt().unwrap_or(v.false_share) * v.interleavings_per_second);
+    let share = falsely.sum::<f64>() / all;
+    (share >= MOSTLY).then_some(share)
 }
 
 /// Whether bursts confirmed that an object with these lines is shared in the way that `sharing`

@@ -167,7 +167,7 @@ pub use bytes::ByteState;
 pub use config::{CONFIRMING_CHANGES, Config, Error, MIN_EVIDENCE, MIXED_FROM, SAMPLES_PER_WINDOW};
 pub use false_share::Sharing;
 pub use input::{Burst, Execution, Sample, Ways};
-pub use joint::{joint_sharing, jointly_confirmed};
+pub use joint::{joint_doubt, joint_sharing, jointly_confirmed};
 pub use judge::{Counts, Judge};
 pub use latent::{Latent, LatentAlignment, LatentWord};
 pub use runs::PageRuns;

@@ -11,7 +11,7 @@ use crate::tally::{BurstTally, FootprintUse, join};
 use sunder_access::{Address, ByteMask, CodeAddress, Kind, ThreadId, Time};
 
 /// From this share on, most of the interleavings are false.
-const MOSTLY: f64 = 0.5;
+pub(crate) const MOSTLY: f64 = 0.5;
 
 /// How reliable a verdict is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -13,7 +13,7 @@ use sunder_findings as findings;
 use sunder_findings::{Finding, Simulated};
 use sunder_objects::ObjectName;
 use sunder_sharing::{
-    Confidence, MIN_EVIDENCE, Sharing, Verdict, joint_sharing, jointly_confirmed,
+    Confidence, MIN_EVIDENCE, Sharing, Verdict, joint_doubt, joint_sharing, jointly_confirmed,
 };
 
 /// Slices of time in a finding's timeline.
@@ -100,7 +100,7 @@ fn join(
     };
     let sharing = joint_sharing(lines.iter().map(|(v, _)| v)).unwrap_or(Sharing::False);
     let sampled_false_share = match sharing {
-        Sharing::True => doubt(lines.iter().map(|(v, _)| v)),
+        Sharing::True => joint_doubt(lines.iter().map(|(v, _)| v)),
         _ => None,
     };
     let first = &lines[0].1;
@@ -168,15 +168,6 @@ fn join(
 }
 
 /// The simulation's counts of `lines`, if there was a simulation.
-/// The share of the interleavings of truly shared `lines` that is false by samples alone, if that is most
-/// of them.
-fn doubt<'a>(lines: impl Iterator<Item = &'a Verdict> + Clone) -> Option<f64> {
-    let all: f64 = lines.clone().map(|v| v.interleavings_per_second).sum();
-    let falsely = lines.map(|v| v.doubt().unwrap_or(v.false_share) * v.interleavings_per_second);
-    let share = falsely.sum::<f64>() / all;
-    (share >= 0.5).then_some(share)
-}
-
 fn simulated(process: &Process, lines: impl Iterator<Item = Address>) -> Option<Simulated> {
     let lines: BTreeSet<Address> = lines.collect();
     let known = lines.iter().filter_map(|line| process.simulated.get(line));

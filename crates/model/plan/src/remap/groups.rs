@@ -110,10 +110,9 @@ const ENOUGH: u64 = 8;
 /// bytes beside them: a burst sees only the thread that holds the lock.
 const FEW: u64 = 32;
 
-/// So many elements of an array must have been seen with several threads, and so large a part of those
-/// that were seen more than once, for the others to be taken for theirs, too. Of an array in which each
-/// thread has elements of its own, none is seen with several.
-const SLOTS: usize = 3;
+/// So large a part of the elements of an array that were seen more than once must have been seen with
+/// several threads for the others to be taken for theirs, too. Of an array in which each thread has
+/// elements of its own, none is seen with several.
 const SLOTS_ARE_ONE_IN: usize = 4;
 
 /// What bytes are to the threads that use them. Bytes that several threads use in different
@@ -307,7 +306,9 @@ fn owners(uses: &[&Use]) -> Vec<Owner> {
 
 /// Makes the elements of an array that threads use one after the other, as the slots of a queue, the
 /// bytes of all these threads. Each of them is seen so seldom that some are seen with one thread
-/// only, and others with several. They have one size, and their users have threads in common.
+/// only, and others with several. They have one size, and their users have threads in common. More of
+/// them than there are threads were seen with several: where each thread has an element at which its
+/// neighbour looks, there are as many.
 fn join_slots(uses: &[&Use], all: &mut [Owner]) {
     let is_slot = |n: usize, size: u64| uses[n].size == size && uses[n].accesses() < FEW;
     let mut after = 0;
@@ -333,7 +334,7 @@ fn join_slots(uses: &[&Use], all: &mut [Owner]) {
         let before = before.take_while(|&n| is_slot(n, size) && all[n].threads.is_subset(&threads));
         let from = before.last().unwrap_or(first);
         let again = uses[from..to].iter().filter(|slot| slot.accesses() > 1);
-        if several >= SLOTS && several * SLOTS_ARE_ONE_IN >= again.count() {
+        if several > threads.len() && several * SLOTS_ARE_ONE_IN >= again.count() {
             let slots = &mut all[from..to];
             let role = match slots.iter().any(Owner::is_written) {
                 true => Role::Slots,

@@ -3,7 +3,8 @@
 use crate::stream::*;
 use sunder_access::{Access, Address, Kind, Provenance, ThreadId, Time};
 use sunder_sharing::{
-    Burst, CONFIRMING_CHANGES, Confidence, Config, Judge, PageRuns, Sharing, jointly_confirmed,
+    Burst, CONFIRMING_CHANGES, Confidence, Config, Judge, PageRuns, Sharing, joint_doubt,
+    jointly_confirmed,
 };
 
 use Kind::{Atomic, Read, Update, Write};
@@ -331,6 +332,52 @@ fn a_burst_adds_to_what_the_samples_saw_and_takes_nothing_away() {
     let v = &judge.verdicts()[0];
     assert!(v.confirmed);
     assert_eq!((v.sharing, v.false_share), (Sharing::Mixed, 1.0));
+}
+
+/// A ring: one side writes its position, and both read where the slots are. In bursts the other side
+/// looks at the position each time; samples mostly find it at the slots.
+#[test]
+fn true_sharing_of_bursts_that_is_false_by_samples_is_in_doubt() {
+    let (position, slots) = (word(0), word(1));
+    let sides = |looks: f64| {
+        [
+            Model::new(1, &[((position, 8, Write), 0.3), ((slots, 8, Read), 0.3)]),
+            Model::new(
+                2,
+                &[
+                    ((position, 8, Read), looks),
+                    ((slots, 8, Read), 0.6 - looks),
+                ],
+            ),
+        ]
+    };
+    let hits: Vec<_> = (0..60)
+        .map(|i| match i % 2 {
+            0 => (1, (position, 8, Write)),
+            _ => (2, (position, 8, Read)),
+        })
+        .collect();
+    let judged = |looks: f64| {
+        let mut judge = judged(&sides(looks), 4 * SECOND);
+        burst(&mut judge, 4 * SECOND, &[position, slots], &hits);
+        verdict_on(&judge, LINE).expect("a verdict")
+    };
+    let mut seldom = judged(0.1);
+    assert_eq!(seldom.sharing, Sharing::True);
+    // Of the other side's reads five in six are of the slots.
+    let doubt = seldom.doubt().expect("samples say otherwise");
+    assert!(doubt > 0.5 && doubt < 0.95, "{doubt}");
+    assert_eq!(joint_doubt([&seldom].into_iter()), Some(doubt));
+    seldom.believe_samples();
+    assert_eq!(
+        (seldom.sharing, seldom.false_share),
+        (Sharing::Mixed, doubt)
+    );
+    // Where it nearly always looks at the position, there is no doubt.
+    let mut always = judged(0.55);
+    assert_eq!((always.sharing, always.doubt()), (Sharing::True, None));
+    always.believe_samples();
+    assert_eq!(always.sharing, Sharing::True);
 }
 
 #[test]

@@ -267,6 +267,16 @@ fn slots_of_a_queue_stay_in_one_piece_however_little_was_seen_of_them() {
         _ => used(8 + 4 * u64::from(n), 4, &[(2, reads(1))]),
     }));
     assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 160)]));
+    // Each thread writes its own element and looks at its neighbour's.
+    let own = |n: u32| {
+        used(
+            8 * u64::from(n),
+            8,
+            &[(n, writes(3)), ((n + 1) % 4, reads(2))],
+        )
+    };
+    let all: Vec<Use> = (0..4).map(own).collect();
+    assert_eq!(moved(&all).map(|groups| groups.len()), Ok(4));
     // Elements that were seen with one thread each are that thread's.
     let own = |n: u64| used(4 * n, 4, &[(n as u32 % 2, writes(3))]);
     let all: Vec<Use> = (0..4).map(own).collect();
