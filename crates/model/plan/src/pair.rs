@@ -1,11 +1,11 @@
 //! Advice for two objects on one line.
 
 use crate::called::called;
-use crate::layout::Layout;
-use crate::own_lines;
-use crate::place;
+use crate::layout::{Layout, Part};
 use crate::words::{capital, quoted};
-use sunder_findings::{Advice, Fix, LatentOn, Object, ObjectKind, file_name};
+use crate::{array, fields, own_lines, place};
+use std::collections::BTreeSet;
+use sunder_findings::{Advice, Finding, Fix, LatentOn, Object, ObjectKind, file_name};
 
 /// Advice for two neighbours; `None` if the finding has only one object, or nothing is known of either.
 pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
@@ -16,14 +16,55 @@ pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
         return None;
     }
     let both_heap = [first, second].iter().all(|o| o.kind == ObjectKind::Heap);
-    if both_heap {
-        Some(vec![
+    let mut all = if both_heap {
+        vec![
             allocate(layout, first, second),
             pools(layout, first, second),
-        ])
+        ]
     } else {
-        Some(vec![align(layout, first, second)])
+        vec![align(layout, first, second)]
+    };
+    let inside = [first, second].into_iter();
+    all.splice(1..1, inside.filter_map(|object| within(layout, object)));
+    Some(all)
+}
+
+/// Advice for one of the two whose own parts different threads use. They would still meet if the two
+/// objects were apart.
+fn within(layout: &Layout, object: &Object) -> Option<Advice> {
+    let finding = layout.finding;
+    let size = object.size?;
+    if object.address.0 == 0 || finding.object.address.0 == 0 {
+        return None;
     }
+    let shift = object.address.0.wrapping_sub(finding.object.address.0) as i64;
+    let mut own = Finding {
+        object: object.clone(),
+        neighbour: None,
+        ..finding.clone()
+    };
+    for line in &mut own.lines {
+        let base = line.object_offset?.checked_sub(shift)?;
+        line.object_offset = Some(base);
+        line.words.retain(|word| {
+            let at = base.checked_add(i64::from(word.offset));
+            at.and_then(|at| u64::try_from(at).ok())
+                .is_some_and(|at| at < size)
+        });
+    }
+    let own = Layout::of(&own, layout.line_size);
+    let owners: BTreeSet<u32> = own.parts.iter().filter_map(Part::sole_owner).collect();
+    if owners.len() < 2 || !own.parts.iter().any(Part::written) {
+        return None;
+    }
+    let mut advice = array::advise(&own).or_else(|| fields::advise(&own))?;
+    let mut first = (!advice.is_empty()).then(|| advice.swap_remove(0))?;
+    first.text = format!(
+        "That is not enough, as different threads use parts of {} itself. {}",
+        called(object),
+        first.text
+    );
+    Some(first)
 }
 
 fn grown(layout: &Layout, object: &Object) -> Option<u64> {

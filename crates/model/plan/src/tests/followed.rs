@@ -409,3 +409,38 @@ fn of_true_sharing_only_what_others_use_is_named() {
     assert!(text.contains("`q.head`"), "{text}");
     assert!(!text.contains("slots") && !text.contains("seen"), "{text}");
 }
+
+/// To move `limit` away leaves `pair[0]` and `pair[1]` on one line.
+#[test]
+fn parts_of_a_neighbour_that_threads_share_are_taken_apart_too() {
+    let mut finding = global(
+        "pair",
+        "long[2]",
+        16,
+        "p.c",
+        vec![
+            word(0, 8, "limit", &[(2, 90, 0, 0, 0)]),
+            word(16, 8, "pair[0]", &[(1, 0, 90, 0, 0)]),
+            word(24, 8, "pair[1]", &[(2, 0, 90, 0, 0)]),
+        ],
+    );
+    finding.lines[0].object_offset = Some(-16);
+    finding.object.element_size = Some(8);
+    let mut other = finding.object.clone();
+    (other.name, other.type_name) = (Some("limit".into()), Some("long".into()));
+    (other.size, other.element_size) = (Some(8), None);
+    other.address = Address(finding.object.address.0 - 16);
+    finding.neighbour = Some(other);
+    let all = advise(&finding, 64);
+    assert_eq!(all.len(), 2, "{all:#?}");
+    assert_says(
+        &all[1],
+        &[
+            "not enough, as different threads use parts of `pair` itself",
+            "Align",
+        ],
+    );
+    // Each variable is one thread's.
+    finding.lines[0].words.truncate(2);
+    assert_eq!(advise(&finding, 64).len(), 1);
+}
