@@ -183,6 +183,11 @@ impl Judge {
         self.take_near(sample);
     }
 
+    /// A thread has ended. Those that are first seen on a line later were never there together with it.
+    pub fn ended(&mut self, thread: ThreadId, time: Time) {
+        self.running.ended(thread, time);
+    }
+
     /// Takes one access without any share of time. It counts once (a trace, a comparison of
     /// pages) or with a known weight (a PMU event).
     pub fn access(&mut self, access: &Access) {

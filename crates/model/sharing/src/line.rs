@@ -10,7 +10,7 @@ use crate::pairs::Pairs;
 use crate::running::Running;
 use crate::scale::Scale;
 use crate::site::{MAX_SITES, SiteRecord, record_site};
-use crate::stretch::{self, ANY_CPU, Class, Context, Entry};
+use crate::stretch::{self, ANY_CPU, Class, Context, Entry, Life};
 use crate::tally::{BurstTally, FootprintUse, Tally, add_use};
 use crate::touch::{QueuedTouch, Touch};
 use sunder_access::ThreadId;
@@ -51,6 +51,8 @@ pub(crate) struct User {
     /// When it first and last touched the line.
     pub first: u64,
     pub last: u64,
+    /// The threads on the line that had ended when a sample first found it there; `None` before that.
+    pub came_after: Option<Vec<ThreadId>>,
     pub last_exact: Option<u64>,
     pub uses: Vec<FootprintUse>,
     /// Whether it took part in the contention.
@@ -170,9 +172,21 @@ impl Line {
         let Some((thread, footprint)) = self.note(touch, scale) else {
             return false;
         };
+        self.look_back(thread, touch, running);
         let at_stake = self.at_stake(touch.thread, touch.time, touch.spent_ns, running);
         self.enter(touch, thread, footprint, at_stake);
         true
+    }
+
+    /// Notes which threads had ended when the first sample finds a thread here.
+    fn look_back(&mut self, user: u16, touch: &Touch, running: &Running) {
+        let user = usize::from(user);
+        if touch.class != Class::Timed || self.users[user].came_after.is_some() {
+            return;
+        }
+        let others = self.users.iter().map(|other| other.thread);
+        let gone = others.filter(|&other| running.has_ended(other, touch.time));
+        self.users[user].came_after = Some(gone.collect());
     }
 
     /// Adds a touch that [`Line::note`] has counted to the open stretch.
@@ -292,6 +306,7 @@ impl Line {
             slots: Slots::default(),
             first: u64::MAX,
             last: 0,
+            came_after: None,
             last_exact: None,
             uses: Vec::with_capacity(1),
             involved: false,
@@ -367,7 +382,13 @@ impl Line {
 
     fn add_stretch(&mut self, entries: &[Entry], scale: &Scale) {
         let last_exact: Vec<_> = self.users.iter().map(|u| u.last_exact).collect();
-        let lives: Vec<_> = self.users.iter().map(|u| (u.first, u.last)).collect();
+        let lives = self.users.iter().map(|user| Life {
+            thread: user.thread,
+            first: user.first,
+            last: user.last,
+            came_after: user.came_after.as_deref().unwrap_or_default(),
+        });
+        let lives: Vec<_> = lives.collect();
         let account = stretch::account(
             entries,
             &Context {

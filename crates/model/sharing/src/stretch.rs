@@ -8,7 +8,7 @@ mod exact;
 mod mixture;
 mod samples;
 
-pub(crate) use account::{ANY_CPU, Account, Class, Context, Entry, ThreadAccount};
+pub(crate) use account::{ANY_CPU, Account, Class, Context, Entry, Life, ThreadAccount};
 pub(crate) use mixture::expected_changes;
 pub(crate) use samples::may_differ;
 

@@ -260,8 +260,13 @@ impl Session {
             }
             // Threads that have ended are kept for the report.
             Event::ThreadEnd {
-                process, thread, ..
+                process,
+                thread,
+                time,
             } => {
+                if let Some(running) = self.processes.get_mut(&process) {
+                    running.judge.ended(thread, time);
+                }
                 if process.0 == thread.0
                     && let Some(ended) = self.processes.get(&process)
                 {

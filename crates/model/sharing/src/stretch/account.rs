@@ -4,6 +4,7 @@
 use crate::bytes::ByteState;
 use crate::footprint::Footprints;
 use crate::pairs::PairChanges;
+use sunder_access::ThreadId;
 
 /// How a touch became known, as far as the arithmetic cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,9 +106,19 @@ pub(crate) struct Context<'a> {
     pub absence_ns: u64,
     /// By thread: when it was last seen in a complete sequence, if ever.
     pub last_exact: &'a [Option<u64>],
-    /// By thread: when it first and last touched the line so far; empty where that is not
-    /// known.
-    pub lives: &'a [(u64, u64)],
+    /// By thread; empty where that is not known.
+    pub lives: &'a [Life<'a>],
+}
+
+/// When a thread was on the line so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life<'a> {
+    pub thread: ThreadId,
+    /// Its first and last touch.
+    pub first: u64,
+    pub last: u64,
+    /// Threads that had ended when it came.
+    pub came_after: &'a [ThreadId],
 }
 
 impl Context<'_> {
@@ -119,13 +130,17 @@ impl Context<'_> {
     /// Whether one of two threads had its last touch before the other's first. Programs that
     /// create threads anew for each step have such threads: they use what those of the step
     /// before used. Threads that take turns on a CPU come back and overlap. With few visits it
-    /// may be chance, which is excluded.
+    /// may be chance, which is excluded, unless one is known to have ended before.
     pub(super) fn never_together(&self, account: &Account, i: usize, j: usize) -> bool {
         let (Some(a), Some(b)) = (self.lives.get(i), self.lives.get(j)) else {
             return false;
         };
+        if a.came_after.contains(&b.thread) || b.came_after.contains(&a.thread) {
+            return true;
+        }
         let visits = |i: usize| account.threads[i].visits;
-        (a.1 < b.0 || b.1 < a.0) && chance_apart(visits(i), visits(j)) < HIGHEST_CHANCE
+        (a.last < b.first || b.last < a.first)
+            && chance_apart(visits(i), visits(j)) < HIGHEST_CHANCE
     }
 }
 

@@ -115,6 +115,32 @@ fn threads_created_for_each_step_share_as_lasting_threads_do() {
     assert_near(v.false_share, 0.5, 0.1);
 }
 
+/// Two new threads every 5 ms, of which a millisecond's samples see little. The order of so few visits
+/// may be chance, but the ends of threads are known.
+#[test]
+fn threads_that_had_ended_were_never_there_with_those_that_came_later() {
+    let kind = |ends_are_known: bool| {
+        let mut judge = judge();
+        for step in 0..100u32 {
+            let begin = u64::from(step) * 5 * MS;
+            for visit in 0..8u32 {
+                let (thread, own) = (1 + 2 * step + visit % 2, u64::from(visit % 2));
+                let time = begin + u64::from(visit) * MS / 2;
+                sample(&mut judge, time, thread, MS, &[(word(own), 8, Update)]);
+            }
+            for thread in [1 + 2 * step, 2 + 2 * step] {
+                if ends_are_known {
+                    judge.ended(ThreadId(thread), Time(begin + 4 * MS));
+                }
+            }
+        }
+        let v = verdict_on(&judge, LINE).expect("contended in each step");
+        (v.sharing, v.bytes[0])
+    };
+    assert_eq!(kind(true), (Sharing::False, ByteState::Written));
+    assert_eq!(kind(false).1, ByteState::WrittenShared);
+}
+
 #[test]
 fn threads_that_take_turns_on_the_cpus_count_as_present_throughout() {
     // Four threads on two CPUs: 1 and 2 for 100 ms, then 3 and 4 on the same words, and so on.
