@@ -17,6 +17,10 @@ pub(crate) const PASSED_ON: f64 = 0.95;
 /// the same reason.
 const RARE_WRITES: f64 = 0.02;
 
+/// A line with fewer interleavings than this share of those of the busiest line has no part in the advice:
+/// of a queue, the slots on which its sides meet now and then, beside the positions that all want.
+const NEGLIGIBLE: f64 = 0.01;
+
 /// One access in so many is not worth a word.
 const FEW: u64 = 50;
 
@@ -86,10 +90,16 @@ impl<'a> Path<'a> {
 impl<'a> Layout<'a> {
     pub(crate) fn of(finding: &'a Finding, line_size: u32) -> Self {
         let in_turn = finding.sharing == Sharing::False;
+        let rates = finding
+            .lines
+            .iter()
+            .map(|line| line.interleavings_per_second);
+        let highest = rates.fold(0.0, f64::max);
         let mut parts: Vec<Part> = finding
             .lines
             .iter()
             .enumerate()
+            .filter(|(_, line)| line.interleavings_per_second >= highest * NEGLIGIBLE)
             .flat_map(|(i, line)| {
                 let base = line
                     .object_offset

@@ -444,3 +444,38 @@ fn parts_of_a_neighbour_that_threads_share_are_taken_apart_too() {
     finding.lines[0].words.truncate(2);
     assert_eq!(advise(&finding, 64).len(), 1);
 }
+
+/// The positions of a queue, and a slot on which its sides met now and then.
+#[test]
+fn a_line_that_hardly_counts_does_not_shape_the_advice() {
+    let mut finding = global(
+        "q",
+        "struct queue",
+        4096,
+        "q.c",
+        vec![
+            word(0, 8, "q.in", &[(1, 0, 900, 0, 0)]),
+            word(8, 8, "q.out", &[(2, 0, 900, 0, 0)]),
+        ],
+    );
+    let mut slots = finding.lines[0].clone();
+    slots.object_offset = Some(512);
+    slots.words = vec![
+        word(0, 8, "q.cells[32].state", &[(1, 0, 9, 0, 0)]),
+        word(8, 8, "q.cells[32].data", &[(2, 0, 9, 0, 0)]),
+    ];
+    finding.lines.push(slots);
+    (
+        finding.lines[0].interleavings_per_second,
+        finding.lines[1].interleavings_per_second,
+    ) = (20e6, 30e3);
+    let all = advise(&finding, 64);
+    assert!(
+        all.iter().all(|one| !one.text.contains("cells")),
+        "{all:#?}"
+    );
+    assert_says(&all[0], &["`out`"]);
+    finding.lines[1].interleavings_per_second = 9e6;
+    let all = advise(&finding, 64);
+    assert!(all.iter().any(|one| one.text.contains("cells")), "{all:#?}");
+}
