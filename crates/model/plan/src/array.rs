@@ -22,6 +22,8 @@ pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
     let mut all = Vec::new();
     match array.element {
         Some(size) if size % line == 0 => all.push(array.start_on_a_line(size)),
+        // Whatever is wider than an element is an object that lies there.
+        Some(1) if layout.parts.iter().any(|p| p.word.size > 1) => all.push(array.round_up()),
         Some(size) if division != Division::Single => {
             let threads: BTreeSet<_> = owners.values().collect();
             let start = (!layout.starts_on_a_line()).then(|| array.start().1);
@@ -161,6 +163,21 @@ impl<'a> Array<'a> {
         match fix {
             Fix::Allocate => (fix, format!("Start it on a line: {how}.")),
             _ => (fix, format!("To start it on a line, {how}.")),
+        }
+    }
+
+    /// For an array of bytes from which memory for other objects is taken.
+    fn round_up(&self) -> Advice {
+        let line = self.layout.line_size;
+        Advice {
+            fix: Fix::Allocate,
+            text: format!(
+                "Objects of different threads lie side by side in {}{}. Let what hands out its bytes \
+                 begin each thread's part at a multiple of {line}, and round its size up to one.",
+                self.name,
+                self.layout.origin(),
+            ),
+            grows_by: None,
         }
     }
 

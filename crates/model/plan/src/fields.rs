@@ -7,8 +7,8 @@ use crate::layout::{Layout, Part};
 use crate::library_types::is_foreign_type;
 use crate::place;
 use crate::truly_shared::is_lock;
-use crate::words::{counted, list, short_list};
-use std::collections::BTreeSet;
+use crate::words::{counted, list, quoted, short_list};
+use std::collections::{BTreeMap, BTreeSet};
 use sunder_findings::{Advice, Finding, Fix};
 
 /// The threads that use a field.
@@ -216,7 +216,9 @@ fn by_group(layout: &Layout) -> Vec<Vec<String>> {
 /// must start a line.
 fn afterwards(layout: &Layout) -> String {
     let object = &layout.finding.object;
-    let in_array = layout.parts.iter().any(|p| p.path.element.is_some());
+    let of_object = |array: &str| array.is_empty() || object.name.as_deref() == Some(array);
+    let is_element = |p: &Part| p.path.element.is_some() && of_object(p.path.array);
+    let in_array = layout.parts.iter().any(is_element);
     let end = match (in_array, layout.language) {
         (false, _) => String::new(),
         // An aligned member makes the size a multiple of the alignment.
@@ -237,7 +239,30 @@ fn afterwards(layout: &Layout) -> String {
                 .map(|s| s.saturating_add(growth(layout).unwrap_or(0))),
         ),
     };
-    format!("{end}{start}")
+    format!("{end}{}{start}", members_with_elements(layout, &of_object))
+}
+
+/// What is to be done with members that are arrays of which different threads use elements. No order of
+/// the members takes these apart.
+fn members_with_elements(layout: &Layout, of_object: &dyn Fn(&str) -> bool) -> String {
+    let mut owners: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    let elements = layout.parts.iter().filter(|p| p.path.element.is_some());
+    for part in elements.filter(|p| !of_object(p.path.array) && p.written()) {
+        owners
+            .entry(part.path.array)
+            .or_default()
+            .extend(part.owner());
+    }
+    let shared = owners.into_iter().filter(|(_, threads)| threads.len() > 1);
+    let shared: Vec<String> = shared.map(|(array, _)| quoted(array)).collect();
+    if shared.is_empty() {
+        return String::new();
+    }
+    format!(
+        " Different threads use elements of {}, too: give each element lines of its own ({} bytes).",
+        list(&shared),
+        layout.line_size
+    )
 }
 
 /// For one thread that writes beside fields that the others only read (which SHERIFF could not

@@ -55,8 +55,8 @@ pub(crate) fn advise(layout: &Layout) -> Vec<Advice> {
         ),
         Pattern::Counter => (
             Fix::PerThread,
-            "Count in a variable per thread, each on a line of its own, and add them up when \
-             someone reads; or add in batches",
+            "If it only counts, count in a variable per thread, each on a line of its own, and \
+             add them up when someone reads, or add in batches; else take several at once",
         ),
         Pattern::Flag => (
             Fix::ShareLess,
@@ -188,7 +188,10 @@ fn locks(function: &str) -> bool {
 }
 
 fn names_a_lock(name: &str) -> bool {
-    let name = name.to_lowercase();
+    let name = name
+        .to_lowercase()
+        .replace("lockfree", "")
+        .replace("lock_free", "");
     ["mutex", "mtx", "spin", "semaphore", "futex", "latch"]
         .iter()
         .any(|l| name.contains(l))
@@ -214,7 +217,15 @@ mod tests {
         ] {
             assert!(names_a_lock(lock), "{lock}");
         }
-        for other in ["block", "clock", "blocks_done", "hits", ""] {
+        for other in [
+            "block",
+            "clock",
+            "blocks_done",
+            "hits",
+            "boost::lockfree::queue<long>::push",
+            "lock_free_list",
+            "",
+        ] {
             assert!(!names_a_lock(other), "{other}");
         }
     }

@@ -479,3 +479,47 @@ fn a_line_that_hardly_counts_does_not_shape_the_advice() {
     let all = advise(&finding, 64);
     assert!(all.iter().any(|one| one.text.contains("cells")), "{all:#?}");
 }
+
+/// A counter of each side behind what one writes and the other reads. The object is no array.
+#[test]
+fn elements_of_a_member_are_no_elements_of_the_object() {
+    let finding = global(
+        "s",
+        "struct state",
+        40,
+        "s.c",
+        vec![
+            word(0, 8, "s.seq", &[(1, 0, 90, 0, 0), (2, 90, 0, 0, 0)]),
+            word(24, 8, "s.stat[0]", &[(1, 0, 90, 0, 0)]),
+            word(32, 8, "s.stat[1]", &[(2, 0, 90, 0, 0)]),
+        ],
+    );
+    let text = &advise(&finding, 64)[0].text;
+    assert!(!text.contains("Each element then fills"), "{text}");
+    assert!(text.contains("elements of `s.stat`, too"), "{text}");
+}
+
+/// Frames of coroutines in an arena. Bytes can't be padded one by one.
+#[test]
+fn memory_for_other_objects_is_handed_out_in_whole_lines() {
+    let mut finding = global(
+        "arena",
+        "char[65536]",
+        65536,
+        "a.cpp",
+        vec![
+            word(0, 8, "arena[0]", &[(1, 0, 90, 0, 0)]),
+            word(32, 8, "arena[32]", &[(2, 0, 90, 0, 0)]),
+        ],
+    );
+    finding.object.element_size = Some(1);
+    let all = advise(&finding, 64);
+    assert_eq!(fixes(&all), [Fix::Allocate]);
+    assert_says(&all[0], &["`arena`", "round its size up"]);
+    // Flags of a byte each are elements of the threads' own.
+    finding.lines[0]
+        .words
+        .iter_mut()
+        .for_each(|word| word.size = 1);
+    assert_says(&advise(&finding, 64)[0], &["slice of `arena`"]);
+}

@@ -21,6 +21,13 @@ fn came_later(born: &TimeBounds, (first, last): (Time, Time)) -> bool {
     born.earliest > last || first < born.earliest && last < born.latest
 }
 
+/// Whether a block that was `freed` then had gone when its memory was used from `first` to `last`: the
+/// allocator gave the memory back to the kernel, and something else was mapped there. Only the epoch
+/// is known here, too; if the first use was in it, a later one decides.
+fn had_gone(freed: &TimeBounds, (first, last): (Time, Time)) -> bool {
+    freed.latest <= first || freed.earliest <= first && freed.latest < last
+}
+
 impl Process {
     /// From now on the allocations and frees on `line` are reported, which was first accessed
     /// at `since`. Accesses from before the present block was allocated belonged to another
@@ -119,7 +126,7 @@ impl Process {
     }
 
     /// The same, of an address that was used from the first to the second of `used`: a block that was
-    /// allocated there later was not used.
+    /// allocated there later, or freed before, was not used.
     pub fn context_in(
         &self,
         address: Address,
@@ -128,8 +135,11 @@ impl Process {
     ) -> ObjectContext {
         let mut context = self.context(address, owner);
         let block = self.heap.as_ref().and_then(|h| h.segment.block_at(address));
-        let came_later = block.is_some_and(|block| came_later(&block.born, used));
-        if came_later && self.freed_block(owner).is_none() {
+        let is_anothers = block.is_some_and(|block| {
+            let had_gone = block.freed.is_some_and(|freed| had_gone(&freed, used));
+            had_gone || came_later(&block.born, used)
+        });
+        if is_anothers && self.freed_block(owner).is_none() {
             context.heap = None;
         }
         context
@@ -169,5 +179,21 @@ mod tests {
         // Perhaps it did.
         assert!(came_later(&born(85, now), used(10, 90)));
         assert!(came_later(&born(85, 95), used(10, 90)));
+    }
+
+    #[test]
+    fn a_block_that_was_freed_before_its_memory_was_used_was_not_used() {
+        let freed = |earliest, latest| TimeBounds {
+            earliest: Time(earliest),
+            latest: Time(latest),
+        };
+        let used = |first, last| (Time(first), Time(last));
+        assert!(had_gone(&freed(5, 10), used(10, 90)));
+        // It may have been freed after the first use, but before the last.
+        assert!(had_gone(&freed(5, 15), used(10, 90)));
+        // It was used until it was freed, perhaps.
+        assert!(!had_gone(&freed(85, 95), used(10, 90)));
+        assert!(!had_gone(&freed(50, 60), used(10, 90)));
+        assert!(!had_gone(&freed(5, 95), used(10, 90)));
     }
 }

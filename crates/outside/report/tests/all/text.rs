@@ -326,7 +326,7 @@ fn costly_true_sharing_is_shown_and_said_not_to_be_false() {
         &with(100),
     );
     assert!(both.starts_with("False sharing in "), "{both}");
-    let (falsely, at) = (both.find("#2 false sharing"), both.find("#1 true sharing"));
+    let (falsely, at) = (both.find("#1 false sharing"), both.find("#2 true sharing"));
     assert!(falsely.is_some() && falsely < at, "{both}");
     // Not all of many.
     let many = text(&advised(vec![truly; 5]), &with(100));
