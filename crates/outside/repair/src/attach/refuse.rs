@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use sunder_access::{Mapping, ProcessId};
 use sunder_hooking::{Calls, is_covered};
@@ -139,11 +140,21 @@ fn may_attach(process: ProcessId) -> Result<()> {
     // SAFETY: takes no arguments.
     let own = unsafe { libc::geteuid() };
     let owner = std::fs::metadata(format!("/proc/{process}")).map_or(own, |m| m.uid());
-    if owner == own {
+    if own == 0 {
         bail!(
-            "process {process} may not be attached to: it has privileges or another parent than \
-             the kernel's ptrace rules want (see /proc/sys/kernel/yama/ptrace_scope); run as root"
+            "process {process} may not be attached to, even by root without CAP_SYS_PTRACE (in a \
+             container: --cap-add SYS_PTRACE)"
         );
+    }
+    if owner == own {
+        const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
+        let rules = match Path::new(YAMA).exists() {
+            true => {
+                format!(" or another parent than the kernel's ptrace rules want (see {YAMA})")
+            }
+            false => String::new(),
+        };
+        bail!("process {process} may not be attached to: it has privileges{rules}; run as root");
     }
     bail!(
         "process {process} belongs to user {owner} and may not be attached to; run as that user or as root"
