@@ -106,7 +106,7 @@ impl fmt::Display for Reason {
             ),
             Self::OneCpu { cpu: Some(cpu), .. } => write!(
                 f,
-                "all threads ran on CPU {cpu} (is there an affinity mask, as by taskset, or a cpuset?)"
+                "all threads ran on CPU {cpu} (by an affinity mask, as of taskset, or a cpuset, or beside other busy programs)"
             ),
             Self::CpuQuota { cpus } => write!(
                 f,
@@ -398,7 +398,9 @@ mod tests {
         );
         assert_eq!(
             of(8, 8, Some(3), None),
-            ["all threads ran on CPU 3 (is there an affinity mask, as by taskset, or a cpuset?)"]
+            [
+                "all threads ran on CPU 3 (by an affinity mask, as of taskset, or a cpuset, or beside other busy programs)"
+            ]
         );
         assert_eq!(
             of(8, 8, None, Some(0.5)),

@@ -40,7 +40,9 @@ pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
     }
     let pages = Span::new(Address(page), len);
     if proc::arguments(process).is_some_and(|arguments| arguments.overlaps(pages)) {
-        return Err("its arguments lie there, which others read".into());
+        return Err(
+            "the program's command line lies on the same pages, which other processes read".into(),
+        );
     }
     let unknown = |e: std::io::Error| format!("what memory it is can't be read: {e}");
     let flagged = proc::flagged_of(Folder::Process(living)).map_err(unknown)?;
