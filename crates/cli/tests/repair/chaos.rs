@@ -8,7 +8,7 @@ use crate::support::confine::refuse_ptrace;
 use crate::support::installed::{computing, film, text};
 use crate::support::limited::{limited, output, status};
 use crate::support::natively::natively;
-use crate::support::targets;
+use crate::support::{skips, targets};
 use std::path::Path;
 use std::process::Command;
 use sunder_findings::{Findings, Repair};
@@ -194,11 +194,18 @@ fn programs_that_confine_themselves_go_on() {
 fn a_question_about_filters_moves_nothing_back() {
     let _alone = targets::alone();
     let program = crate::support::c_program("confines", &[]).expect("it compiles");
+    let mut any = false;
+    skips::begun();
     for (entry, options) in EVERY_WAY {
         let repair = same(entry, options, &program, &["ask".to_owned()]);
         let (moved, why) = told(&repair);
         println!("{entry:?} {options:?}: moved {moved}, {why:?}");
         let given_up = why.is_some_and(|why| why.contains("confines itself"));
         assert!(!given_up, "{entry:?} {options:?}");
+        any |= moved > 0;
+    }
+    if !any {
+        skips::too_busy();
+        println!("SKIP: nothing was moved before the question");
     }
 }

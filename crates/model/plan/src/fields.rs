@@ -216,10 +216,7 @@ fn by_group(layout: &Layout) -> Vec<Vec<String>> {
 /// must start a line.
 fn afterwards(layout: &Layout) -> String {
     let object = &layout.finding.object;
-    let of_object = |array: &str| array.is_empty() || object.name.as_deref() == Some(array);
-    let is_element = |p: &Part| p.path.element.is_some() && of_object(p.path.array);
-    let in_array = layout.parts.iter().any(is_element);
-    let end = match (in_array, layout.language) {
+    let end = match (is_array(layout), layout.language) {
         (false, _) => String::new(),
         // An aligned member makes the size a multiple of the alignment.
         (true, Language::C | Language::Cpp | Language::Rust) => {
@@ -239,15 +236,32 @@ fn afterwards(layout: &Layout) -> String {
                 .map(|s| s.saturating_add(growth(layout).unwrap_or(0))),
         ),
     };
-    format!("{end}{}{start}", members_with_elements(layout, &of_object))
+    format!("{end}{}{start}", members_with_elements(layout))
+}
+
+/// Whether the object itself is an array, and not only one of its members.
+fn is_array(layout: &Layout) -> bool {
+    layout.parts.iter().any(|part| is_element(layout, part))
+}
+
+/// Whether it lies in an element of the object itself.
+fn is_element(layout: &Layout, part: &Part) -> bool {
+    let array = part.path.array;
+    let of_object = array.is_empty() || layout.finding.object.name.as_deref() == Some(array);
+    part.path.element.is_some() && of_object
 }
 
 /// What is to be done with members that are arrays of which different threads use elements. No order of
 /// the members takes these apart.
-fn members_with_elements(layout: &Layout, of_object: &dyn Fn(&str) -> bool) -> String {
+fn members_with_elements(layout: &Layout) -> String {
     let mut owners: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
-    let elements = layout.parts.iter().filter(|p| p.path.element.is_some());
-    for part in elements.filter(|p| !of_object(p.path.array) && p.written()) {
+    let of_member = |p: &&Part| p.path.element.is_some() && !is_element(layout, p);
+    for part in layout
+        .parts
+        .iter()
+        .filter(of_member)
+        .filter(|p| p.written())
+    {
         owners
             .entry(part.path.array)
             .or_default()
@@ -394,8 +408,11 @@ fn in_order(layout: &Layout) -> bool {
 /// if it is an array. Bytes that no thread was seen to use count for the group before them.
 fn growth(layout: &Layout) -> Option<u64> {
     let size = layout.finding.object.size?;
-    let in_array = layout.parts.iter().any(|p| p.path.element.is_some());
-    let each = match in_array {
+    // The fields' places do not tell what elements of a member take.
+    if !members_with_elements(layout).is_empty() {
+        return None;
+    }
+    let each = match is_array(layout) {
         true => layout.element_size()?,
         false => size,
     };

@@ -494,9 +494,11 @@ fn elements_of_a_member_are_no_elements_of_the_object() {
             word(32, 8, "s.stat[1]", &[(2, 0, 90, 0, 0)]),
         ],
     );
-    let text = &advise(&finding, 64)[0].text;
+    let first = &advise(&finding, 64)[0];
+    let text = &first.text;
     assert!(!text.contains("Each element then fills"), "{text}");
     assert!(text.contains("elements of `s.stat`, too"), "{text}");
+    assert_eq!(first.grows_by, None);
 }
 
 /// Frames of coroutines in an arena. Bytes can't be padded one by one.

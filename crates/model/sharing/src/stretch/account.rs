@@ -135,12 +135,13 @@ impl Context<'_> {
         let (Some(a), Some(b)) = (self.lives.get(i), self.lives.get(j)) else {
             return false;
         };
-        if a.came_after.contains(&b.thread) || b.came_after.contains(&a.thread) {
-            return true;
+        if a.last >= b.first && b.last >= a.first {
+            return false;
         }
         let visits = |i: usize| account.threads[i].visits;
-        (a.last < b.first || b.last < a.first)
-            && chance_apart(visits(i), visits(j)) < HIGHEST_CHANCE
+        a.came_after.contains(&b.thread)
+            || b.came_after.contains(&a.thread)
+            || chance_apart(visits(i), visits(j)) < HIGHEST_CHANCE
     }
 }
 

@@ -141,6 +141,15 @@ fn may_attach(process: ProcessId) -> Result<()> {
     let own = unsafe { libc::geteuid() };
     let owner = std::fs::metadata(format!("/proc/{process}")).map_or(own, |m| m.uid());
     if own == 0 {
+        const CAP_SYS_PTRACE: u32 = 19;
+        let held = Fields::read(Folder::Own)
+            .ok()
+            .and_then(|its| its.bits("CapEff"));
+        let may = held.is_some_and(|bits| bits >> CAP_SYS_PTRACE & 1 != 0);
+        ensure!(
+            !may,
+            "process {process} can't be attached to, even by root: {error}"
+        );
         bail!(
             "process {process} may not be attached to, even by root without CAP_SYS_PTRACE (in a \
              container: --cap-add SYS_PTRACE)"
