@@ -4,10 +4,12 @@
 
 use crate::false_share::Sharing;
 use crate::verdict::Verdict;
-use sunder_access::{Address, PAGE, Time};
+use std::collections::BTreeSet;
+use sunder_access::{Address, CodeAddress, PAGE, Time};
 
-/// From this many confirmed lines on, the samples on the other lines of a run are believed, too: one
-/// line may be that of a small object which the others have nothing to do with.
+/// From this many confirmed lines on, the samples on all other lines of a run are believed, too. One
+/// line may be that of a small object which the others have nothing to do with: it speaks for those that
+/// the same instructions write.
 const SPEAK_FOR_OTHERS: u32 = 2;
 
 /// Runs of neighbouring pages, in ascending order.
@@ -18,10 +20,11 @@ pub struct PageRuns(Vec<Run>);
 struct Run {
     start: u64,
     end: u64,
-    /// The sums over confirmed lines, and over all lines.
-    confirmed: Costs,
-    all: Costs,
+    /// The sum over the lines that are believed.
+    believed: Costs,
     confirmed_lines: u32,
+    /// The instructions that write on confirmed lines.
+    writers: BTreeSet<CodeAddress>,
     last: Time,
 }
 
@@ -41,6 +44,28 @@ impl Costs {
     }
 }
 
+impl Run {
+    fn take_in(&mut self, line: &Verdict, end: u64) {
+        self.end = self.end.max(end);
+        self.last = self.last.max(line.last);
+        if line.confirmed && line.sharing != Sharing::True {
+            self.confirmed_lines += 1;
+            self.writers.extend(writers(line));
+        }
+    }
+
+    fn speaks_for(&self, line: &Verdict) -> bool {
+        let enough = self.confirmed_lines >= SPEAK_FOR_OTHERS;
+        enough || writers(line).any(|site| self.writers.contains(&site))
+    }
+}
+
+/// The instructions that were seen to write on a line.
+fn writers(line: &Verdict) -> impl Iterator<Item = CodeAddress> {
+    let writing = line.sites.iter().filter(|site| site.kind.writes());
+    writing.map(|site| site.instruction)
+}
+
 impl PageRuns {
     /// The runs of `lines`, of at most `longest` bytes each. Lines whose memory has changed owner
     /// are left out.
@@ -49,59 +74,62 @@ impl PageRuns {
         let mut lines: Vec<&Verdict> = lines.filter(|line| line.owner.is_none()).collect();
         lines.sort_unstable_by_key(|line| line.line);
         let mut runs: Vec<Run> = Vec::new();
-        for line in lines {
+        for line in &lines {
             let page = line.line.0 & !(PAGE - 1);
             let end = page.saturating_add(PAGE);
             let goes_on = |run: &&mut Run| page <= run.end && end - run.start <= longest;
-            let run = match runs.last_mut().filter(goes_on) {
-                Some(_) => runs.last_mut(),
+            match runs.last_mut().filter(goes_on) {
+                Some(run) => run.take_in(line, end),
                 None => {
-                    runs.push(Run {
+                    let mut run = Run {
                         start: page,
                         end,
-                        confirmed: Costs::default(),
-                        all: Costs::default(),
+                        believed: Costs::default(),
                         confirmed_lines: 0,
+                        writers: BTreeSet::new(),
                         last: line.last,
-                    });
-                    runs.last_mut()
+                    };
+                    run.take_in(line, end);
+                    runs.push(run);
                 }
-            };
-            let Some(run) = run else { continue };
-            run.end = run.end.max(end);
-            run.last = run.last.max(line.last);
-            run.all.add(line);
-            if line.confirmed {
-                run.confirmed.add(line);
-                run.confirmed_lines += u32::from(line.sharing != Sharing::True);
             }
         }
-        Self(runs)
+        let mut runs = Self(runs);
+        for line in lines {
+            let index = runs.index(line.line);
+            if let Some(run) = runs.0.get_mut(index)
+                && (line.confirmed || run.speaks_for(line))
+            {
+                run.believed.add(line);
+            }
+        }
+        runs
+    }
+
+    /// The number of the run with this line; one beyond the last if there is none.
+    fn index(&self, line: Address) -> usize {
+        let after = self.0.partition_point(|run| run.start <= line.0);
+        let index = after.checked_sub(1);
+        let holds = |&index: &usize| self.0.get(index).is_some_and(|run| line.0 < run.end);
+        index.filter(holds).unwrap_or(self.0.len())
     }
 
     fn at(&self, line: Address) -> Option<&Run> {
-        let after = self.0.partition_point(|run| run.start <= line.0);
-        let run = self.0.get(after.checked_sub(1)?)?;
-        (line.0 < run.end).then_some(run)
+        self.0.get(self.index(line))
     }
 
-    /// Whether enough lines around this one are confirmed for the samples on the others to be
-    /// believed.
-    pub fn speak_for(&self, line: Address) -> bool {
-        let run = self.at(line);
-        run.is_some_and(|run| run.confirmed_lines >= SPEAK_FOR_OTHERS)
+    /// Whether confirmed lines around this one make the samples on it believed.
+    pub fn speak_for(&self, line: &Verdict) -> bool {
+        self.at(line.line).is_some_and(|run| run.speaks_for(line))
     }
 
     fn costs(&self, line: Address) -> Costs {
-        match self.at(line) {
-            Some(run) if run.confirmed_lines >= SPEAK_FOR_OTHERS => run.all,
-            Some(run) => run.confirmed,
-            None => Costs::default(),
-        }
+        self.at(line)
+            .map_or_else(Costs::default, |run| run.believed)
     }
 
     /// What the lines around `line` and this one cost, as a share of their threads' time: the
-    /// confirmed ones, or all of them if enough are confirmed.
+    /// confirmed ones, and those for which they speak.
     pub fn cost(&self, line: &Verdict) -> f64 {
         self.costs(line.line).cost.max(line.cost_share)
     }

@@ -151,7 +151,7 @@ impl Chooser {
                     .sampled
                     .is_believed(v.line, v.threads.len() > machine::cpus(), now)
                 || recognised.contains_key(&v.line.0)
-                || runs.speak_for(v.line) && can_come_apart(v)
+                || runs.speak_for(v) && can_come_apart(v)
         };
         let settled: Vec<&Verdict> = verdicts.iter().filter(open).filter(settled).collect();
         let dear = |v: &&&Verdict| runs.false_cost(v) >= WORTH_MOVING;

@@ -252,6 +252,41 @@ fn bursts_on_two_lines_speak_for_the_others_on_their_pages() {
     assert_near(alone, far, 1e-9);
 }
 
+/// Two threads on words of their own of five pages, and on another line of the first page. Accesses to
+/// the same place of a page are made by the same instruction.
+#[test]
+fn a_burst_on_one_line_speaks_for_those_that_the_same_instructions_write() {
+    let place = |n: u64| LINE + 4096 * n;
+    let other = LINE + 128;
+    let model = |thread: u32| {
+        let own = 8 * u64::from(thread);
+        let mut uses: Vec<_> = (0..5).map(|n| ((place(n) + own, 8, Update), 0.1)).collect();
+        uses.push(((other + own, 8, Update), 0.1));
+        Model::new(thread, &uses)
+    };
+    let mut judge = judged(&[model(1), model(2)], 10 * SECOND);
+    let own = |i: u32| (1 + i % 2, (place(2) + 8 * u64::from(1 + i % 2), 8, Update));
+    let hits: Vec<_> = (0..20).map(own).collect();
+    burst(
+        &mut judge,
+        10 * SECOND,
+        &[place(2) + 8, place(2) + 16],
+        &hits,
+    );
+    let verdicts = judge.verdicts();
+    let runs = PageRuns::of(verdicts.iter(), 64 << 10);
+    let of = |line: u64| {
+        let one = verdicts.iter().find(|v| v.line == Address(line));
+        one.expect("it is contended")
+    };
+    for n in 0..5 {
+        assert!(runs.speak_for(of(place(n))), "{n}");
+    }
+    assert!(!runs.speak_for(of(other)));
+    let near = (0..5).map(|n| of(place(n)).cost_share).sum::<f64>();
+    assert_near(runs.false_cost(of(place(0))), near, 1e-9);
+}
+
 #[test]
 fn a_line_with_a_single_burst_is_watched_again_at_other_words() {
     // Both threads use six words.
