@@ -76,6 +76,9 @@ enum FrameBase {
 /// cost more than the names are worth.
 const MAX_LOCALS: usize = 20_000;
 
+/// Bytes of a register that can hold an address.
+const REGISTER: u64 = 8;
+
 /// The variables of the function at `die`, those of the innermost inlined functions first, but
 /// those of a library after the user's.
 pub(crate) fn read(debug: &mut DebugInfo, types: &mut TypeTable, die: DieRef) -> Vec<Local> {
@@ -227,6 +230,14 @@ impl Reader<'_> {
             .inherited(die, dw::DW_AT_name)
             .and_then(|(at, value)| self.debug.unit(at.unit)?.text(value));
         let librarys = self.is_librarys(die);
+        // Go's compiler says of an interface that one register holds it, although that holds its data only.
+        let plain = self.types.plain(ty);
+        let wide = self.types.size(plain).is_some_and(|size| size > REGISTER);
+        let is_told = |piece: &Piece| {
+            let in_one = matches!(piece.place, Location::Register(_) | Location::Sum(..));
+            !(wide && piece.whole && in_one)
+        };
+        let places = places.into_iter().filter(|(.., piece)| is_told(piece));
         for (begin, end, Piece { place, at, whole }) in places {
             self.found.push(Local {
                 name: name.unwrap_or(""),
