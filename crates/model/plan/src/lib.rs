@@ -187,7 +187,8 @@ fn unnamed(layout: &Layout) -> Advice {
     let learn = match if managed {
         sites.iter().any(unknown)
     } else {
-        sites.iter().all(unknown)
+        // Of a prediction no code is known.
+        !sites.is_empty() && sites.iter().all(unknown)
     } {
         true => layout.language.to_learn_more(),
         false => "",

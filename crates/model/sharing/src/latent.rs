@@ -6,6 +6,7 @@
 
 use crate::judge::Judge;
 use crate::line::{Line, User};
+use crate::verdict::{SiteUse, sites};
 use sunder_access::{Address, Granule, Span, ThreadId};
 
 /// The least touches for a use to count in a prediction: fewer say nothing about a rate.
@@ -35,11 +36,11 @@ pub struct Latent {
     pub cost_share: f64,
 }
 
-/// An 8-byte word that would take part.
+/// A part of an 8-byte word that would take part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatentWord {
-    /// Its address, aligned.
-    pub address: Address,
+    /// The bytes of the word that are used, from the first to the last one.
+    pub bytes: Span,
     /// The threads that touch it, and whether they write.
     pub threads: Vec<(ThreadId, bool)>,
 }
@@ -70,18 +71,17 @@ struct Clash {
 }
 
 impl Clash {
-    fn add_word(&mut self, address: Address, thread: ThreadId, writes: bool) {
-        let word = match self.words.iter().position(|w| w.address == address) {
-            Some(i) => &mut self.words[i],
-            None => {
-                self.words.push(LatentWord {
-                    address,
-                    threads: Vec::new(),
-                });
-                let last = self.words.len() - 1;
-                &mut self.words[last]
-            }
+    fn add_word(&mut self, used: &WordTime<'_>) {
+        let (thread, writes) = (used.user.thread, used.writes);
+        let is_same = |w: &&mut LatentWord| word_of(w.bytes.start) == used.address;
+        let Some(word) = self.words.iter_mut().find(is_same) else {
+            self.words.push(LatentWord {
+                bytes: used.bytes,
+                threads: vec![(thread, writes)],
+            });
+            return;
         };
+        word.bytes = both(word.bytes, used.bytes);
         match word.threads.iter_mut().find(|t| t.0 == thread) {
             Some(t) => t.1 |= writes,
             None => word.threads.push((thread, writes)),
@@ -105,7 +105,7 @@ impl Clash {
         if cost <= 0.0 {
             return None;
         }
-        self.words.sort_by_key(|w| w.address);
+        self.words.sort_by_key(|w| w.bytes.start);
         for word in &mut self.words {
             word.threads.sort_unstable();
         }
@@ -121,9 +121,22 @@ impl Clash {
     }
 }
 
+/// The address of the word that holds this byte.
+fn word_of(byte: Address) -> Address {
+    Address(byte.0 / 8 * 8)
+}
+
+/// From the first to the last byte of two spans.
+fn both(one: Span, other: Span) -> Span {
+    let start = one.start.min(other.start);
+    Span::new(start, one.end().max(other.end()).0 - start.0)
+}
+
 /// How a thread uses one word.
 struct WordTime<'a> {
     address: Address,
+    /// The bytes of the word that it uses, from the first to the last one.
+    bytes: Span,
     user: &'a User,
     writes: bool,
     /// The thread's CPU time spent on the word.
@@ -136,6 +149,12 @@ impl Judge {
     /// most expensive first.
     pub fn latent(&self, granules: &[Granule]) -> Vec<Latent> {
         self.caught_up().latent_on(granules)
+    }
+
+    /// The instructions that touched the line at `line`, contended or not, the busiest first.
+    pub fn sites_on(&self, line: Address) -> Vec<SiteUse> {
+        let line = self.lines.get(&line);
+        line.map_or_else(Vec::new, |line| sites(line, |_| true))
     }
 
     fn latent_on(&self, granules: &[Granule]) -> Vec<Latent> {
@@ -201,7 +220,7 @@ impl Judge {
                 add_costs(clash, (x, x_ns, x_ns), (y, y_ns, y_ns));
                 for (base, line, user) in [(first, a, x), (second, b, y)] {
                     for word in self.word_times(base, line, user) {
-                        clash.add_word(word.address, user.thread, word.writes);
+                        clash.add_word(&word);
                     }
                 }
             }
@@ -319,12 +338,16 @@ impl Judge {
         let mut all: Vec<(WordTime<'a>, u32)> = Vec::new();
         for used in &user.uses {
             let f = line.footprints.get(used.footprint);
-            let address = base.offset(i64::from(f.start / 8 * 8));
+            let start = base.offset(i64::from(f.start));
+            let address = word_of(start);
+            let room = address.0 + 8 - start.0;
+            let bytes = Span::new(start, u64::from(f.len).min(room));
             let part = f64::from(used.count) / f64::from(total.max(1));
             let spent_ns = self.spent(user) * part;
             let writes = f.kind.writes();
             match all.iter_mut().find(|(w, _)| w.address == address) {
                 Some((w, count)) => {
+                    w.bytes = both(w.bytes, bytes);
                     w.writes |= writes;
                     w.spent_ns += spent_ns;
                     *count += used.count;
@@ -332,6 +355,7 @@ impl Judge {
                 None => all.push((
                     WordTime {
                         address,
+                        bytes,
                         user,
                         writes,
                         spent_ns,
@@ -411,8 +435,8 @@ fn clash_of_words(
                 (x.user, x.spent_ns, x.user.spent_ns.max(x.spent_ns)),
                 (y.user, y.spent_ns, y.user.spent_ns.max(y.spent_ns)),
             );
-            clash.add_word(x.address, x.user.thread, x.writes);
-            clash.add_word(y.address, y.user.thread, y.writes);
+            clash.add_word(x);
+            clash.add_word(y);
         }
     }
     clash

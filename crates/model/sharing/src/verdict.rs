@@ -250,7 +250,7 @@ pub(crate) fn verdict(line: &Line, address: Address, transfer_ns: f64) -> Option
         cost_ns,
         cost_share: 0.0,
         words: words(line, threads.iter().map(|t| t.thread), |used| used.shared),
-        sites: sites(line, &threads),
+        sites: sites(line, |t| threads.iter().any(|c| c.thread == *t)),
         threads,
         bytes,
         timeline,
@@ -454,12 +454,12 @@ impl ThreadUse {
     }
 }
 
-fn sites(line: &Line, threads: &[ThreadCost]) -> Vec<SiteUse> {
-    let took_part = |t: &ThreadId| threads.iter().any(|c| c.thread == *t);
+/// The instructions with which threads that `took_part` touched the line, the busiest first.
+pub(crate) fn sites(line: &Line, took_part: impl Fn(&ThreadId) -> bool) -> Vec<SiteUse> {
     let mut all: Vec<SiteUse> = line
         .sites
         .iter()
-        .filter(|s| s.threads.iter().any(took_part))
+        .filter(|s| s.threads.iter().any(&took_part))
         .map(|s| SiteUse {
             instruction: s.instruction,
             kind: s.kind,

@@ -3,6 +3,7 @@
 //! separately from what was observed.
 
 use crate::beside::Beside;
+use crate::naming::{TypedPointer, field, seen_by};
 use crate::process::Process;
 use crate::shown::show_object;
 use std::collections::{BTreeMap, HashSet};
@@ -171,7 +172,7 @@ struct Named {
 fn objects_of(process: &mut Process, words: Vec<LatentWord>) -> Option<Named> {
     let mut objects: Vec<(ObjectName, Vec<LatentWord>)> = Vec::new();
     for word in words {
-        let holds = |o: &ObjectName| o.span().is_some_and(|s| s.contains(word.address));
+        let holds = |o: &ObjectName| o.span().is_some_and(|s| s.contains(word.bytes.start));
         if let Some((_, own)) = objects.iter_mut().find(|(o, _)| holds(o)) {
             own.push(word);
         } else if let Some(object) = object_of(process, &word) {
@@ -190,7 +191,7 @@ fn objects_of(process: &mut Process, words: Vec<LatentWord>) -> Option<Named> {
         words.extend(own);
         neighbour
     });
-    words.sort_by_key(|w| w.address);
+    words.sort_by_key(|w| w.bytes.start);
     conflict(&words).then_some(Named {
         object,
         neighbour,
@@ -211,8 +212,8 @@ fn object_of(process: &mut Process, word: &LatentWord) -> Option<ObjectName> {
     let times = process.judge.thread_time();
     let last = times.iter().filter(|t| of_word(t.thread)).map(|t| t.last);
     let last = last.max().unwrap_or(Time(0));
-    let context = process.context_in(word.address, None, (Time(0), last));
-    let object = process.names.object_at(word.address, &context);
+    let context = process.context_in(word.bytes.start, None, (Time(0), last));
+    let object = process.names.object_at(word.bytes.start, &context);
     let named = match object.kind {
         ObjectKind::Heap => context.heap.is_some(),
         ObjectKind::Global | ObjectKind::Tls => true,
@@ -230,18 +231,22 @@ fn finding(process: &mut Process, line: Granule, prediction: Prediction) -> Find
         object,
         neighbour,
     } = prediction;
+    // The name of a block says less than the type through which it was accessed.
+    let objects: Vec<(&ObjectName, Option<TypedPointer>)> = std::iter::once(&object)
+        .chain(&neighbour)
+        .map(|one| (one, seen_on(process, line, &words, one)))
+        .collect();
     let mut lines: BTreeMap<Address, findings::Line> = BTreeMap::new();
     for word in &words {
-        let base = line.base(word.address);
-        let mut both = std::iter::once(&object).chain(&neighbour);
-        let holder = both.find(|o| o.span().is_some_and(|s| s.contains(word.address)));
-        let field = holder
-            .and_then(|holder| Some((holder, holder.offset_of(word.address)?)))
-            .and_then(|(holder, offset)| process.names.field_at(holder, offset));
+        let (at, size) = (word.bytes.start, word.bytes.len);
+        let base = line.base(at);
+        let mut all = objects.iter();
+        let holder = all.find(|(o, _)| o.span().is_some_and(|s| s.contains(at)));
+        let field = holder.and_then(|(o, seen)| field(process, o, seen.as_ref(), at));
         let threads = word.threads.iter().map(|t| thread_use(process, *t));
         let shown = findings::Word {
-            offset: line.offset(word.address) as u32,
-            size: 8,
+            offset: line.offset(at) as u32,
+            size: size as u32,
             field,
             threads: threads.collect(),
         };
@@ -261,13 +266,18 @@ fn finding(process: &mut Process, line: Granule, prediction: Prediction) -> Find
             .words
             .push(shown);
     }
+    let mut shown = objects
+        .iter()
+        .map(|(one, seen)| show_object(process, one, seen.as_ref()));
+    let shown_object = shown.next().unwrap_or_default();
+    let shown_neighbour = shown.next();
     Finding {
         sharing: Sharing::False,
         latent: true,
         latent_on: Some(on),
         processes: vec![process.reference()],
-        object: show_object(process, &object, None),
-        neighbour: neighbour.map(|n| show_object(process, &n, None)),
+        object: shown_object,
+        neighbour: shown_neighbour,
         lines: lines.into_values().collect(),
         false_share: 1.0,
         cost_percent: (cost_share * 100.0).min(100.0),
@@ -275,6 +285,21 @@ fn finding(process: &mut Process, line: Granule, prediction: Prediction) -> Find
         on_more_cpus: None,
         ..Finding::default()
     }
+}
+
+/// The typed pointer through which `object` was accessed on the lines of `words`.
+fn seen_on(
+    process: &mut Process,
+    granule: Granule,
+    words: &[LatentWord],
+    object: &ObjectName,
+) -> Option<TypedPointer> {
+    let mut lines: Vec<Address> = words.iter().map(|w| granule.base(w.bytes.start)).collect();
+    lines.dedup();
+    lines.into_iter().find_map(|line| {
+        let sites = process.judge.sites_on(line);
+        seen_by(process, (line, None), &sites, object)
+    })
 }
 
 /// A prediction knows which threads read or write, but not how often: the count 1 stands for

@@ -7,7 +7,9 @@ mod objects;
 mod places;
 
 pub use ahead::read_ahead;
-pub use objects::{LineObjects, ObjectKey, Part, TypedPointer, made_shared, objects_on_line};
+pub use objects::{
+    LineObjects, ObjectKey, Part, TypedPointer, made_shared, objects_on_line, seen_by,
+};
 pub use places::Places;
 
 use crate::process::Process;
@@ -89,7 +91,8 @@ pub fn name_line(process: &mut Process, places: &mut Places, verdict: &Verdict) 
     }
 }
 
-fn field(
+/// The field at `address` of `object`, which was accessed through `seen`.
+pub fn field(
     process: &mut Process,
     object: &ObjectName,
     seen: Option<&TypedPointer>,

@@ -122,7 +122,7 @@ fn neighbouring_lines_are_latent_on_longer_ones() {
     let l = &all[0];
     assert_eq!((l.granule, l.base), (granule(128), Address(LINE)));
     assert_eq!(l.lines, [Address(LINE), Address(LINE + 64)]);
-    let words: Vec<_> = l.words.iter().map(|w| w.address.0).collect();
+    let words: Vec<_> = l.words.iter().map(|w| w.bytes.start.0).collect();
     assert_eq!(words, [word(0), word(8)]);
     assert_near(l.cost_share, 0.5, 0.05);
     assert_eq!(judge.latent(&[granule(256)]).len(), 1);
@@ -201,6 +201,36 @@ fn threads_that_took_turns_share_their_line_on_more_processors() {
     assert_eq!(of(word(8), Update).latent_turns(|_, _| false), []);
 }
 
+/// The field at the start of the word may be padding.
+#[test]
+fn predictions_name_the_bytes_that_are_used_and_no_others_of_their_word() {
+    let judge = judged(
+        &[
+            Model::new(1, &[((word(0), 4, Update), 0.5)]),
+            Model::new(
+                2,
+                &[
+                    ((word(8) + 4, 4, Update), 0.3),
+                    ((word(9), 2, Update), 0.1),
+                    ((word(9) + 4, 2, Update), 0.1),
+                ],
+            ),
+        ],
+        2 * SECOND,
+    );
+    let all = judge.latent(&[granule(128)]);
+    let words = all[0].words.iter();
+    let bytes: Vec<_> = words.map(|w| (w.bytes.start.0, w.bytes.len)).collect();
+    assert_eq!(
+        bytes,
+        [(word(0), 4), (word(8) + 4, 4), (word(9), 6)],
+        "of the last word, two parts with two bytes between them"
+    );
+    let sites = judge.sites_on(Address(LINE));
+    assert_eq!(sites.len(), 1);
+    assert_eq!(sites[0].threads, [ThreadId(1)]);
+}
+
 /// Elements of `stride` bytes, one a thread, of which each thread updates the
 /// words at 0 and 48, like the sums of linear_regression.
 fn elements(stride: u64) -> Judge {
@@ -223,7 +253,7 @@ fn elements_of_a_line_share_if_they_start_within_one() {
         .expect("48 of one and 0 of the next are 16 apart");
     // The two words are on one line if the object starts at 16 or later.
     assert_eq!((found.today, found.offset), (0, 16));
-    let words: Vec<_> = found.words.iter().map(|w| w.address.0).collect();
+    let words: Vec<_> = found.words.iter().map(|w| w.bytes.start.0).collect();
     assert_eq!(words, [LINE + 48, LINE + 64]);
     assert_near(found.cost_share, 0.4, 0.05);
     // At multiples of 16 it is the same one; at multiples of 32 the first of those is 32. What always

@@ -7,7 +7,7 @@ use sunder_access::{Address, CodeAddress, ThreadId};
 use sunder_objects::{
     CodeFrame, ObjectContext, ObjectKind, ObjectName, Storage, TypeHandle, is_c_library,
 };
-use sunder_sharing::{Verdict, WordUse};
+use sunder_sharing::{SiteUse, Verdict, WordUse};
 
 /// Tells whether two objects are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -282,12 +282,22 @@ fn counts(word: &WordUse) -> (u64, u64) {
     })
 }
 
-/// The typed pointer that most accesses to `object` on this line used. Each instruction votes
-/// with its accesses. A vote counts only if the operand lies where the type has it, seen from
-/// the object's start.
 fn seen_through(
     process: &mut Process,
     verdict: &Verdict,
+    object: &ObjectName,
+) -> Option<TypedPointer> {
+    let line = (verdict.line, verdict.owner);
+    seen_by(process, line, &verdict.sites, object)
+}
+
+/// The typed pointer that most accesses to `object` on this line used, which has this owner. Each of the
+/// instructions votes with its accesses. A vote counts only if the operand lies where the type has it,
+/// seen from the object's start.
+pub fn seen_by(
+    process: &mut Process,
+    (line, owner): (Address, Option<u64>),
+    sites: &[SiteUse],
     object: &ObjectName,
 ) -> Option<TypedPointer> {
     // A variable's type is known from its declaration; the type of a block is only suggested by
@@ -300,12 +310,12 @@ fn seen_through(
         return None;
     }
     let mut votes: HashMap<(TypeHandle, u64), (bool, u64, TypedPointer)> = HashMap::new();
-    for site in &verdict.sites {
+    for site in sites {
         let Some(typed) = process.names.typed_access(site.instruction) else {
             continue;
         };
         let first = site.bytes.iter().next().unwrap_or(0);
-        let address = process.origin(verdict.line.offset(first as i64), verdict.owner);
+        let address = process.origin(line.offset(first as i64), owner);
         let Some(offset) = object.offset_of(address) else {
             continue;
         };
