@@ -250,9 +250,10 @@ pub struct Attach {
   sunder top -- ./server --threads 8
   sunder top --name redis-server
 
-The program's output is kept while the view is there, and shown after it; its input is
-empty. q leaves the view, and the program goes on; Ctrl-C is passed on to a program that
-was started here. At the end comes the report, as by sunder detect.
+What the program prints to the terminal is kept while the view is there, and shown after it;
+from the terminal it reads nothing. Files and pipes stay its own. q leaves the view, and the
+program goes on; Ctrl-C is passed on to a program that was started here. At the end comes the
+report, as by sunder detect.
 
 r moves the selected object's bytes to lines of their own while the program runs, as
 sunder attach --repair does, and says what that gains; u puts them back. A question comes

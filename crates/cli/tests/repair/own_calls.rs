@@ -127,6 +127,28 @@ fn calls_of_a_programs_own_find_what_has_moved() {
     }
 }
 
+/// Of pages that were mapped anew the program would get no faults any more.
+#[test]
+fn what_a_program_handles_the_faults_of_stays_where_it_is() {
+    let _alone = targets::alone();
+    let program = c_program("faults_by_file", &["-O2"]).expect("it compiles");
+    let native = Command::new(&program).output().expect("it runs");
+    if native.status.code() == Some(76) {
+        println!("SKIP: the kernel offers no userfaultfd");
+        return;
+    }
+    let path = text(&program);
+    for options in [&[][..], &["--chaos", "1"]] {
+        let run = same(
+            "faults-by-file",
+            options,
+            &[path.clone(), "100000000".into()],
+        );
+        assert_eq!(moves(run.repair()), 0, "{:?}", run.repair());
+        println!("{options:?}: {}", why(&run));
+    }
+}
+
 /// A library is loaded after bytes have moved: they go back before, and nothing is moved any more.
 #[test]
 fn a_library_with_calls_of_its_own_that_comes_late_ends_it() {

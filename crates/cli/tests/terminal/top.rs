@@ -123,6 +123,37 @@ fn what_the_program_prints_comes_after_the_view_and_its_input_is_empty() {
     is_usual(&screen);
 }
 
+/// They are the program's, whole and apart from each other.
+#[test]
+fn streams_that_are_no_terminal_are_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // More than what a file of output was once cut down to.
+    let script = "cat; seq 300000; echo to errors >&2";
+    std::fs::write(folder.path().join("script"), script).expect("written");
+    let Some(screen) = Screen::open(folder.path(), 80, 24) else {
+        return;
+    };
+    screen.enter(&format!(
+        "cd {} && echo from a pipe | {SUNDER} top -q -- sh script >out 2>err; echo status $?",
+        folder.path().display()
+    ));
+    screen.wait_for("status", |text| text.contains("status 0"));
+    let read = |name| std::fs::read_to_string(folder.path().join(name)).expect("it was written");
+    let numbers: String = (1..=300_000).map(|n| format!("{n}\n")).collect();
+    let (out, err) = (read("out"), read("err"));
+    let report = out.strip_prefix(&format!("from a pipe\n{numbers}"));
+    let (begins, ends) = (
+        &out[..out.len().min(100)],
+        &out[out.len().saturating_sub(300)..],
+    );
+    assert!(
+        report.is_some_and(|report| report.len() < 2000),
+        "{begins} ... {ends}"
+    );
+    assert_eq!(err, "to errors\n");
+    is_usual(&screen);
+}
+
 #[test]
 fn who_leaves_the_view_leaves_the_program_alone() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -2,7 +2,8 @@
 //! rights, so no call fails where bytes have moved: what is read is zeros, and what is written is
 //! lost. So before the program opens such a file, everything goes back for good (`before.rs`). The tool
 //! moves nothing while one is open. A link to it by another name, and one that another process sends, are
-//! not noticed.
+//! not noticed. The same for `/dev/userfaultfd`, by which a program handles the faults of its memory: of
+//! memory that was mapped anew in between, as moved pages are, it would learn nothing.
 //!
 //! Contexts: all.
 
@@ -21,11 +22,11 @@ pub fn is_opened(number: i64, arguments: &[u64; 6]) -> bool {
     is_memory(path, &word_in_place)
 }
 
-/// Whether the last part of the path at this address is the name of a process's memory. `word` reads
-/// the aligned word at an address.
+/// Whether the last part of the path at this address is the name of a process's memory, or of the device
+/// of its faults. `word` reads the aligned word at an address.
 fn is_memory(path: u64, word: &dyn Fn(u64) -> Option<u64>) -> bool {
     // A name alone is one in the folder from which the call counts.
-    let mut last = [0, 0, 0, b'/'];
+    let mut last = *b"           /";
     let mut at = path & !7;
     let mut skipped = (path & 7) as usize;
     while at < path.saturating_add(LONGEST) {
@@ -34,9 +35,10 @@ fn is_memory(path: u64, word: &dyn Fn(u64) -> Option<u64>) -> bool {
         };
         for &byte in word.to_le_bytes().iter().skip(skipped) {
             if byte == 0 {
-                return last == *b"/mem";
+                return last.ends_with(b"/mem") || last == *b"/userfaultfd";
             }
-            last = [last[1], last[2], last[3], byte];
+            last.rotate_left(1);
+            last[11] = byte;
         }
         skipped = 0;
         at += 8;
@@ -74,6 +76,8 @@ mod tests {
                 "/proc/1234/task/1235/mem",
                 "self/mem",
                 "//mem",
+                "/dev/userfaultfd",
+                "userfaultfd",
             ] {
                 assert!(is_memory_at(offset, path.as_bytes()), "{path} at {offset}");
             }
@@ -85,6 +89,9 @@ mod tests {
                 "/tmp/amem",
                 "/mem/x",
                 "/proc/self/mem/",
+                "/dev/userfaultfds",
+                "xuserfaultfd",
+                "faultfd",
             ] {
                 assert!(!is_memory_at(offset, path.as_bytes()), "{path} at {offset}");
             }

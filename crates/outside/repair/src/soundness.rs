@@ -16,6 +16,9 @@ pub const OTHER_CODE: &str = "other code lies where some was that has been copie
 /// arguments, and would find none. Our library keeps its own data in such a mapping and
 /// uses them with all signals blocked, where a fault ends the program.
 ///
+/// Nor may it, or somebody else, handle the faults of its memory (`userfaultfd`): moved pages are mapped
+/// anew, which ends that for them.
+///
 /// Nor may the program have the file of its memory open: the kernel reads and writes there without
 /// regard to rights, so that no hook would see it. A file that is opened later is not noticed.
 ///
@@ -34,9 +37,13 @@ pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
     if status.get("VmLck").is_empty() {
         return Err("the program has ended".into());
     }
-    let mut open = proc::links(living).map_err(|e| e.to_string())?;
-    if open.any(|file| is_memory(&file)) {
-        return Err("the program has its memory open as a file in /proc".into());
+    for file in proc::links(living).map_err(|e| e.to_string())? {
+        if is_memory(&file) {
+            return Err("the program has its memory open as a file in /proc".into());
+        }
+        if file.as_os_str() == FAULTS {
+            return Err(OWN_FAULTS.into());
+        }
     }
     let pages = Span::new(Address(page), len);
     if proc::arguments(process).is_some_and(|arguments| arguments.overlaps(pages)) {
@@ -57,6 +64,12 @@ pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
     }
     Ok(())
 }
+
+/// What the kernel calls an open file of faults.
+const FAULTS: &str = "anon_inode:[userfaultfd]";
+
+/// Why memory of a program with such a file stays where it is.
+const OWN_FAULTS: &str = "the program handles the faults of its memory itself (userfaultfd)";
 
 /// Whether it is the file of some process's memory.
 fn is_memory(file: &Path) -> bool {
@@ -94,6 +107,10 @@ fn peculiar(flagged: impl Iterator<Item = Flagged>, from: u64, to: u64) -> Optio
         if within > 0 && one.has_any(&["wf", "dc"]) {
             return Some("forked children are not to have it".into());
         }
+        // Whoever handles its faults may be another process.
+        if within > 0 && one.has_any(&["um", "uw", "ui"]) {
+            return Some(OWN_FAULTS.into());
+        }
         plain += within;
     }
     (plain < to - from).then(|| "it is not known what memory it is".into())
@@ -120,6 +137,10 @@ VmFlags: rd wr mr mw me ac sd
 VmFlags: rd wr mr mw me wf ac sd
 19000-1a000 rw-p 00000000 00:00 0
 VmFlags: rd wr mr mw me dc ac sd
+1c000-1d000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me um ac sd
+1d000-1e000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me uw ac sd
 20000-21000 rw-p 00000000 00:00 0
 Size:                  4 kB
 ";
@@ -139,6 +160,8 @@ Size:                  4 kB
         let children = "forked children are not to have it";
         assert_eq!(said(0x17000, 0x19000), children, "beyond it");
         assert_eq!(said(0x19000, 0x1a000), children);
+        assert_eq!(said(0x1c000, 0x1d000), super::OWN_FAULTS);
+        assert_eq!(said(0x1d000, 0x1e000), super::OWN_FAULTS);
         let unknown = "it is not known what memory it is";
         assert_eq!(said(0x1a000, 0x1b000), unknown, "none is there");
         assert_eq!(said(0x20000, 0x21000), unknown, "cut off before its flags");
