@@ -6,6 +6,7 @@ use crate::likeness;
 use crate::object::Location;
 use crate::schema::{Finding, Findings};
 use crate::sharing::Sharing;
+use crate::verdict::Answer;
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,10 @@ pub struct Comparison {
     pub unchanged: Vec<Change>,
     /// The reasons for which the two results may not be comparable, one sentence each.
     pub caveats: Vec<String>,
+    /// Why the new run could not tell whether there is false sharing, if it could not: then nothing is
+    /// known to be gone or less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
 }
 
 /// One finding in both results, or in one of them.
@@ -100,6 +105,7 @@ pub fn compare(old: &Findings, new: &Findings) -> Comparison {
         shrank: Vec::new(),
         unchanged: Vec::new(),
         caveats: caveats(old, new),
+        unknown: inconclusive(new),
     };
     for (before, after) in matched(&old.findings, &new.findings) {
         let Some(change) = Change::of(before, after) else {
@@ -228,8 +234,22 @@ fn matched<'a>(old: &'a [Finding], new: &'a [Finding]) -> Vec<Pair<'a>> {
     of_new.chain(left).collect()
 }
 
+/// Why the run of this result could not tell whether there was false sharing, as its verdict says.
+fn inconclusive(result: &Findings) -> Option<String> {
+    let verdict = result.verdict.as_ref();
+    let verdict = verdict.filter(|verdict| verdict.answer == Answer::Inconclusive)?;
+    let reasons: Vec<String> = verdict.reasons.iter().map(ToString::to_string).collect();
+    Some(reasons.join("; "))
+}
+
 fn caveats(old: &Findings, new: &Findings) -> Vec<String> {
     let mut out = Vec::new();
+    if let Some(why) = inconclusive(old) {
+        out.push(format!(
+            "The old run could not tell whether there was false sharing: {why}. What appeared may have \
+             been there."
+        ));
+    }
     let mut differ = |what: &str, a: String, b: String| {
         if a != b {
             out.push(format!("{what} differ: {a} before, {b} now."));
@@ -290,6 +310,29 @@ mod tests {
             cost_percent: cost,
             ..examples::linear_regression()
         }
+    }
+
+    #[test]
+    fn a_run_that_could_not_tell_says_nothing_of_what_is_gone() {
+        let verdict = |answer| {
+            Some(crate::Verdict {
+                answer,
+                reasons: vec![crate::Reason::FewSamples { samples: 7 }],
+            })
+        };
+        let with = |answer, findings| Findings {
+            verdict: verdict(answer),
+            ..result(findings)
+        };
+        let found = with(Answer::Found, vec![with_cost(20.0)]);
+        let blind = with(Answer::Inconclusive, Vec::new());
+        let why = "there were only 7 samples";
+        assert_eq!(compare(&found, &blind).unknown.as_deref(), Some(why));
+        let back = compare(&blind, &found);
+        assert_eq!((back.unknown, back.appeared.len()), (None, 1));
+        assert!(back.caveats[0].contains(why), "{:?}", back.caveats);
+        let clean = with(Answer::None, Vec::new());
+        assert_eq!(compare(&found, &clean).unknown, None);
     }
 
     /// The numbers of findings that appeared, are gone, grew, shrank and are unchanged.

@@ -246,8 +246,9 @@ impl Language {
     pub(crate) const fn to_learn_more(self) -> &'static str {
         match self {
             Self::Managed(Runtime::Java) => {
-                " Start the JVM with `-XX:+PreserveFramePointer -XX:+DumpPerfMapAtExit` (JDK 17 or \
-                 later), or with perf-map-agent, to learn the names of methods."
+                " To learn the names of methods, start the JVM with `-XX:+PreserveFramePointer \
+                 -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit` (JDK 17 or later), or with \
+                 perf-map-agent; have a running one write its map by `jcmd PID Compiler.perfmap` first."
             }
             Self::Managed(Runtime::Node) => {
                 " Start Node with `--perf-basic-prof` to learn the names of functions."

@@ -265,6 +265,9 @@ impl Attempt {
             ACTIVE if area.wanted.load(Acquire) != ROLL_BACK => {
                 self.asked = 0;
                 area.wanted.store(ROLL_BACK, Release);
+                if let Some(stay) = self.stays.last_mut() {
+                    stay.undone = true;
+                }
             }
             ROLLED_BACK if area.wanted.load(Acquire) == APPLY_AGAIN => {
                 area.wanted.store(NOTHING, Release);

@@ -233,7 +233,7 @@ impl ByHand {
                 unmeasured: attempt.unmeasured,
             },
             ROLLED_BACK if wanted == APPLY_AGAIN => Standing::Moving,
-            ROLLED_BACK if wish.is_undone => Standing::Back("you put it back".into()),
+            ROLLED_BACK if wish.is_undone => Standing::Back(outcome::YOU.into()),
             _ => {
                 let refusal = attempt.area.and_then(|n| self.repairer.refusal_of(n));
                 let why = outcome::why_back(attempt, refusal.as_deref());

@@ -135,6 +135,7 @@ impl Repairer {
         let name = options.program.first();
         repairer.unloadable = name.and_then(|name| program::cannot_be_loaded(name));
         repairer.dry_run = options.dry_run;
+        repairer.may_stop = !options.dry_run || sunder_stop::may_trace();
         repairer.detail = options.detail;
         if let Some(file) = &options.from {
             let saved =

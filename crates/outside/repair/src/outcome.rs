@@ -110,16 +110,23 @@ fn never(area: &Area, state: u32) -> String {
     }
 }
 
+/// Why bytes are back for which the user asked.
+pub const YOU: &str = "you put it back";
+
 fn shown(stay: &Stay, refusal: Option<&str>, seconds: &dyn Fn(u64) -> f64) -> Move {
     let gain = stay.gain();
     let rolled_back = stay.back.map(|(number, at)| RolledBack {
         reason: match (number, refusal, gain, stay.rethought) {
             (BY_INSTRUCTION, Some(why), ..) => why.to_owned(),
+            (BY_TOOL, ..) if stay.undone => YOU.into(),
             (BY_TOOL, .., Some(why)) => why.why().into(),
             (BY_TOOL, _, Some(gain), _) if gain >= WORTH_KEEPING => format!(
                 "it did not help: one of the threads got on {:.2} times as fast as before",
                 stay.least_gain().unwrap_or(gain)
             ),
+            (BY_TOOL, _, Some(gain), _) if gain * WORTH_KEEPING < 1.0 => {
+                format!("it did not help: threads got on {gain:.2} times as fast as before")
+            }
             (BY_TOOL, _, Some(gain), _) => format!(
                 "it did not help: threads got on {gain:.2} times as fast as before, and less than \
                  {WORTH_KEEPING} is not told from chance"

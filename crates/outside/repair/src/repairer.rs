@@ -59,6 +59,8 @@ pub enum Detail {
 pub struct Repairer {
     /// Only say what would be moved.
     pub dry_run: bool,
+    /// In a dry run, whether the kernel lets us stop the program's threads.
+    pub may_stop: bool,
     /// The file that is shared with the library.
     pub file: Arc<ControlFile>,
     /// How the library gets into the program.
@@ -261,6 +263,7 @@ impl Repairer {
         };
         Ok(Self {
             dry_run: false,
+            may_stop: true,
             file: Arc::new(file),
             entry,
             server: None,
@@ -347,9 +350,10 @@ impl Repairer {
         self.server.as_ref()?.refusal_of(number)
     }
 
-    /// Whether all threads are stopped to move bytes.
+    /// Whether all threads are stopped to move bytes; in a dry run, whether they would be.
     const fn stops_to_move(&self) -> bool {
-        matches!(self.entry, Entry::Late(_) | Entry::Inside(_))
+        let is_there = matches!(self.entry, Entry::Late(_) | Entry::Inside(_));
+        is_there || self.dry_run && self.may_stop
     }
 
     /// Puts the library into the program, and starts the thread that answers it.

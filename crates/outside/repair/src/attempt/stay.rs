@@ -22,6 +22,8 @@ pub struct Stay {
     pub gains: Vec<(ThreadId, Gain)>,
     /// It ends because another layout, or another remedy, is expected to do better.
     pub rethought: Option<Rethought>,
+    /// The user asked for the bytes to go back.
+    pub undone: bool,
     /// Why the bytes were put back (a number of `sunder_wire::remap`), and when.
     pub back: Option<(u32, u64)>,
 }

@@ -14,6 +14,8 @@ pub(crate) enum ChangeVerdict {
     Same,
     /// Only true or latent sharing was added.
     Other,
+    /// The new run could not tell what there is.
+    Unknown,
 }
 
 /// The verdict, and the sentence that says it: `Less sharing than before: 1 gone.`
@@ -30,6 +32,15 @@ pub(crate) fn change_answer(comparison: &Comparison) -> (ChangeVerdict, String) 
     .collect();
     let (verdict, words) = if comparison.is_worse() {
         (ChangeVerdict::Worse, "More false sharing than before")
+    } else if let Some(why) = &comparison.unknown {
+        let many = match parts.is_empty() {
+            true => String::new(),
+            false => format!(" What differs: {}.", parts.join(", ")),
+        };
+        let sentence = format!(
+            "Not known whether there is less sharing than before, as the new run could not tell: {why}.{many}"
+        );
+        return (ChangeVerdict::Unknown, sentence);
     } else if parts.is_empty() {
         (ChangeVerdict::Same, "No change in sharing beyond noise")
     } else if comparison.gone.len() + comparison.shrank.len() > 0 {

@@ -77,7 +77,7 @@ pub fn comparison_html(comparison: &Comparison, old: &Findings, new: &Findings) 
         mood: match verdict {
             ChangeVerdict::Worse => "alarm",
             ChangeVerdict::Better | ChangeVerdict::Same => "good",
-            ChangeVerdict::Other => "",
+            ChangeVerdict::Other | ChangeVerdict::Unknown => "",
         },
         caveats: comparison.caveats.iter().map(|c| clean(c)).collect(),
         sides: [Side::of("Before", old), Side::of("After", new)],

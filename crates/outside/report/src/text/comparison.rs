@@ -47,7 +47,7 @@ fn answer(page: &mut Page, comparison: &Comparison) {
     let paint = match verdict {
         ChangeVerdict::Worse => Paint::Alarm,
         ChangeVerdict::Better | ChangeVerdict::Same => Paint::Good,
-        ChangeVerdict::Other => Paint::Bold,
+        ChangeVerdict::Other | ChangeVerdict::Unknown => Paint::Bold,
     };
     page.paragraph("", "", paint, &text);
 }

@@ -11,6 +11,16 @@ pub fn comparison_markdown(comparison: &Comparison) -> String {
     let mut out = String::from("### ");
     out.push_str(answer(comparison));
     out.push('\n');
+    if let Some(why) = comparison
+        .unknown
+        .as_ref()
+        .filter(|_| !comparison.is_worse())
+    {
+        out.push_str(&format!(
+            "\nThe new run could not tell: {}.\n",
+            escaped(why)
+        ));
+    }
     let lists = [
         ("appeared", &comparison.appeared),
         ("grew", &comparison.grew),
@@ -43,6 +53,8 @@ fn answer(comparison: &Comparison) -> &'static str {
     let is_empty = |lists: [&Vec<Change>; 2]| lists.iter().all(|list| list.is_empty());
     if comparison.is_worse() {
         "False sharing was added"
+    } else if comparison.unknown.is_some() {
+        "Not known whether there is less sharing"
     } else if !is_empty([&comparison.gone, &comparison.shrank]) {
         "Less sharing than before"
     } else if !is_empty([&comparison.appeared, &comparison.grew]) {

@@ -556,6 +556,26 @@ fn comparison_lists_the_changes() {
         better.starts_with("Less sharing than before: 2 gone."),
         "{better}"
     );
+    let blind = Findings {
+        verdict: Some(sunder_findings::Verdict {
+            answer: sunder_findings::Answer::Inconclusive,
+            reasons: vec![sunder_findings::Reason::NoCpuNumbers],
+        }),
+        ..advised(vec![])
+    };
+    let unknown = sunder_findings::compare(&old, &blind);
+    let out = comparison_text(&unknown, &with(100));
+    assert!(
+        out.starts_with("Not known whether there is less sharing than before"),
+        "{out}"
+    );
+    let out = sunder_report::comparison_markdown(&unknown);
+    assert!(
+        out.starts_with(
+            "### Not known whether there is less sharing\n\nThe new run could not tell: the "
+        ),
+        "{out}"
+    );
 }
 
 /// Snapshots of whole reports.
