@@ -6,6 +6,7 @@ mod told;
 
 use crate::args::Watch;
 use crate::destination::print;
+use crate::output::note;
 use crate::{confined, status};
 use anyhow::{Context, Result, bail};
 use observing::Observing;
@@ -29,6 +30,14 @@ pub fn run(options: &Watch) -> Result<u8> {
         bail!("{} To watch this machine, {}.", first.what, first.remedy);
     }
     let watch = convert(options)?;
+    if !watch.selection.fits_any() {
+        // One that starts later is watched, too, but a look at once would say that all is well.
+        let none = "no process that runs now fits what was chosen";
+        if watch.once.is_some() {
+            bail!("{none}: see --pid, --name, --cgroup, --unit and --container");
+        }
+        note(&format!("{none}; it is watched once there is one"));
+    }
     let host = watch.host.clone();
     let mut told = Told::open(options)?;
     let mut observing = Observing::begin(watch)?;

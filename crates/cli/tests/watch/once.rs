@@ -17,6 +17,29 @@ pub fn watch(arguments: &[&str]) -> Vec<u8> {
     seen.stdout
 }
 
+/// A misspelt name must not read as if all were well.
+#[test]
+fn a_look_at_nobody_is_refused() {
+    if !can_watch() {
+        return;
+    }
+    let choices = [
+        ["--pid", "8388608"],
+        ["--name", "nosuch"],
+        ["--cgroup", "/nosuch"],
+        ["--unit", "nosuch.service"],
+        ["--container", "abcdefabcdef"],
+    ];
+    for choice in choices {
+        let mut command = plain_sunder();
+        let seen = command.args(["watch", "--once", "1s"]).args(choice);
+        let seen = seen.output().expect("it starts");
+        let told = String::from_utf8_lossy(&seen.stderr);
+        assert_eq!(seen.status.code(), Some(125), "{told}");
+        assert!(told.contains("no process that runs now fits"), "{told}");
+    }
+}
+
 #[test]
 fn among_all_processes_the_one_that_shares_falsely_is_found() {
     if !can_watch() {
@@ -81,7 +104,10 @@ fn what_is_not_chosen_or_shares_nothing_is_not_told() {
     let fixed = target("thread_stats", Variant::Fixed);
     let of_fixed = records(&watch(&["--once", "4s", "--pid", &fixed.id()]));
     assert_eq!(findings(&of_fixed).len(), 0, "{of_fixed:#?}");
-    let named = records(&watch(&["--once", "2s", "--name", "no-such-*"]));
+    let mut idle = Command::new("sleep").arg("60").spawn().expect("it starts");
+    let named = records(&watch(&["--once", "2s", "--name", "sle?p"]));
+    idle.kill().expect("a child of ours");
+    idle.wait().expect("a child of ours");
     assert_eq!(findings(&named).len(), 0, "{named:#?}");
     assert_eq!(status(&named).looks, 0);
     drop(shared);

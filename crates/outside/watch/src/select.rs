@@ -1,9 +1,11 @@
-//! Which processes are watched. Pure but for the facts of a process, which `origin` reads.
+//! Which processes are watched, and whether there are such. The facts of a process are read by `origin`.
 
+use crate::origin::origin;
 use anyhow::{Context, Result};
 use glob::Pattern;
 use sunder_access::ProcessId;
 use sunder_findings::Origin;
+use sunder_observe::proc;
 
 /// Which processes are watched: those that any of these names; all if there is none.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +45,13 @@ impl Selection {
             && self.groups.is_empty()
             && self.units.is_empty()
             && self.containers.is_empty()
+    }
+
+    /// Whether a process that lives now is watched. Takes some microseconds for each process.
+    pub fn fits_any(&self) -> bool {
+        let all = proc::processes().unwrap_or_default();
+        let mut known = all.into_iter().filter_map(|process| origin(process, ""));
+        self.is_all() || known.any(|one| self.holds(&one))
     }
 
     /// Whether this process is watched.
@@ -86,6 +95,18 @@ mod tests {
             container: Some("ab12".into()),
             ..Origin::default()
         }
+    }
+
+    #[test]
+    fn a_choice_may_fit_no_process_that_lives() {
+        assert!(Selection::default().fits_any());
+        let this = |number| Selection {
+            processes: vec![ProcessId(number)],
+            ..Selection::default()
+        };
+        assert!(this(std::process::id()).fits_any());
+        // Beyond what the kernel gives (`PID_MAX_LIMIT`).
+        assert!(!this(1 << 23).fits_any());
     }
 
     #[test]

@@ -17,6 +17,8 @@ impl PerfRefusal {
     fn classify(errno: i32, process: ProcessId, level: i32, privileged: bool) -> Self {
         match errno {
             libc::EACCES | libc::EPERM if level > 2 && !privileged => Self::Paranoid { level },
+            // Of whoever may profile everybody, the kernel does not ask whose the process is.
+            libc::EACCES if privileged => Self::Filtered,
             libc::EACCES => Self::NotOurs { process },
             libc::EPERM => Self::Filtered,
             libc::ENOSYS => Self::Missing,
@@ -85,6 +87,7 @@ mod tests {
         assert_eq!(of(libc::EPERM, 4, true), PerfRefusal::Filtered);
         assert_eq!(of(libc::EPERM, 2, false), PerfRefusal::Filtered);
         assert_eq!(of(libc::EACCES, 2, false), PerfRefusal::NotOurs { process });
+        assert_eq!(of(libc::EACCES, 2, true), PerfRefusal::Filtered);
         assert_eq!(of(libc::ENOSYS, 2, false), PerfRefusal::Missing);
         assert!(matches!(
             of(libc::EMFILE, 2, false),

@@ -56,8 +56,14 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
         "there is a library of Sunder's in process {process} already, or was left there when Sunder \
          was killed"
     );
+    let (its_own, ours) = (Confined::of(&its), own_confinement()?);
     ensure!(
-        &Confined::of(&its) == own_confinement()?,
+        &its_own == ours || !its_own.is_free(),
+        "Sunder itself is confined by seccomp here, and process {process} is not: run Sunder without that \
+         (with Docker: `--security-opt seccomp=unconfined`)"
+    );
+    ensure!(
+        &its_own == ours,
         "process {process} is confined by seccomp, which may end it for kernel calls that it does not \
          expect, so that nothing can be moved in it"
     );
@@ -90,6 +96,11 @@ pub struct Confined([String; 2]);
 impl Confined {
     fn of(status: &Fields) -> Self {
         Self(["Seccomp", "Seccomp_filters"].map(|f| status.get(f).to_owned()))
+    }
+
+    /// Whether seccomp is off.
+    fn is_free(&self) -> bool {
+        self.0[0] == "0"
     }
 }
 
