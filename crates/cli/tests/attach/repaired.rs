@@ -115,7 +115,11 @@ fn a_program_that_another_sunder_repairs_is_refused() {
     let looking = start(&target, "1");
     target.is_repaired();
     let told = refusal(&mut plain_sunder(), &target.id());
-    assert!(told.contains("is at work in it"), "{told}");
+    let at_work = format!(
+        "another Sunder (process {}) is at work in process",
+        looking.id()
+    );
+    assert!(told.contains(&at_work), "{told}");
     // SAFETY: takes two integers; the child has not been waited for.
     unsafe { libc::kill(looking.id() as i32, libc::SIGINT) };
     let seen = looking.wait_with_output().expect("sunder ends");

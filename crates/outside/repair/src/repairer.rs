@@ -8,7 +8,7 @@ mod rearranging;
 
 use crate::attach::entry::{Entry, Planned};
 use crate::attach::leave::Left;
-use crate::attach::refuse::has_glibc;
+use crate::attach::refuse::{has_glibc, is_stopped};
 use crate::attempt::{Attempt, is_on_its_way};
 use crate::chaos::Chaos;
 use crate::choose::{Chooser, Look};
@@ -189,7 +189,7 @@ impl LiveRemedy for Repairer {
         self.next_look = elapsed + LOOK_EVERY;
         self.take_back();
         live.session.process(self.process).stops_to_move = self.stops_to_move();
-        if !self.can_move() {
+        if !self.can_move() || self.waits_to_go_on() {
             return;
         }
         let now = monotonic_now();
@@ -443,6 +443,12 @@ impl Repairer {
         let ready = self.file.control().ready.load(Acquire) == READY
             || matches!(self.entry, Entry::Late(_));
         ready && !under_way && self.attempts.len() < AREAS
+    }
+
+    /// Whether a signal has stopped the program into which the library is to be put. It waits for that
+    /// to be over.
+    fn waits_to_go_on(&self) -> bool {
+        matches!(self.entry, Entry::Late(_)) && is_stopped(self.process)
     }
 
     fn area(&self, number: usize) -> &Area {

@@ -8,6 +8,7 @@ use super::ledger::{Ledger, MOST_BYTES};
 use super::presence::Presence;
 use crate::control::{CONTROL_NAME, ControlFile};
 use anyhow::{Context, Result, bail, ensure};
+use std::fmt;
 use std::mem::offset_of;
 use sunder_access::{Mapping, ProcessId};
 use sunder_observe::proc::{self, Folder};
@@ -45,9 +46,32 @@ pub fn take_out(process: ProcessId) -> Result<bool> {
              or start the program anew"
         )
     };
-    taken.with_context(left)?;
-    Ok(true)
+    match taken {
+        Err(error) if error.is::<AtWork>() => Err(error),
+        taken => taken.with_context(left).map(|()| true),
+    }
 }
+
+/// It is no remnant: another Sunder uses it.
+#[derive(Debug)]
+struct AtWork {
+    /// The process of that.
+    tool: u32,
+    /// The program's.
+    process: ProcessId,
+}
+
+impl fmt::Display for AtWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tool, process } = self;
+        write!(
+            f,
+            "another Sunder (process {tool}) is at work in process {process}; end it first (kill -INT {tool})"
+        )
+    }
+}
+
+impl std::error::Error for AtWork {}
 
 fn is_control(mapping: &Mapping) -> bool {
     mapping.shared && mapping.file_offset == 0 && mapping.path.starts_with(CONTROL_NAME)
@@ -74,10 +98,9 @@ fn ledger(process: ProcessId, mapping: &Mapping) -> Result<Ledger> {
         "it is for process {of}, of which this one was forked"
     );
     let tool = half(offset_of!(Control, tool))?;
-    ensure!(
-        !has_mapped(ProcessId(tool), mapping),
-        "Sunder (process {tool}) is at work in it"
-    );
+    if has_mapped(ProcessId(tool), mapping) {
+        bail!(AtWork { tool, process });
+    }
     let at = word(offset_of!(Control, ledger))?;
     ensure!(at != 0, "the program has loaded it at its start");
     let len = memory.words(at, 1).context("its memory can't be read")?[0];
