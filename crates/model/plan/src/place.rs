@@ -18,9 +18,13 @@ pub(crate) fn start_on_a_line(layout: &Layout, object: &Object, at: &str) -> (Fi
         ObjectKind::Heap => {
             let size = object.size.map(|s| layout.whole_lines(s));
             let how = own_lines::how(language, object, line, size);
+            let others = match may_be_of_any_size(language, object) {
+                true => " (and other sizes that are allocated there rounded up alike)",
+                false => "",
+            };
             (
                 Fix::Allocate,
-                format!("allocate {}{at} {how}", called(object)),
+                format!("allocate {}{at} {how}{others}", called(object)),
             )
         }
         _ if is_bare_stack(object) => (Fix::Separate, off_the_stack(layout, object)),
@@ -29,6 +33,20 @@ pub(crate) fn start_on_a_line(layout: &Layout, object: &Object, at: &str) -> (Fi
             format!("{}{at}", language.align_variable(&called(object), line)),
         ),
     }
+}
+
+/// Whether the call that allocated the block may be told its size, as in a program's own allocator: the
+/// block has no type, or is an array of numbers.
+fn may_be_of_any_size(language: Language, object: &Object) -> bool {
+    /// Bytes of the largest numbers.
+    const NUMBER: u64 = 16;
+    let by_size = matches!(language, Language::C | Language::Cpp | Language::Unknown)
+        && !object.allocation.iter().any(own_lines::is_new);
+    let is_one = |name: &String| !name.ends_with(']');
+    by_size
+        && object.size.is_some()
+        && object.element_size.is_none_or(|size| size <= NUMBER)
+        && !object.type_name.as_ref().is_some_and(is_one)
 }
 
 /// What to do about bytes of a stack of which no variable is known.
@@ -75,7 +93,38 @@ pub(crate) fn allocation_too(layout: &Layout, total: Option<u64>) -> String {
     }
     let total = total.map(|t| layout.whole_lines(t));
     format!(
-        " Then allocate it {}, too: `malloc` and its kin align to 16 bytes only.",
+        " Then allocate it {}, too, unless it is aligned already: `malloc` and its kin align to 16 bytes only.",
         own_lines::how(layout.language, object, layout.line_size, total)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_findings::Frame;
+
+    #[test]
+    fn a_programs_own_allocator_is_told_other_sizes_too() {
+        let block = |name: Option<&str>, element_size| Object {
+            kind: ObjectKind::Heap,
+            size: Some(208),
+            type_name: name.map(str::to_owned),
+            element_size,
+            ..Object::default()
+        };
+        let any = |object: &Object| may_be_of_any_size(Language::C, object);
+        assert!(any(&block(None, None)));
+        assert!(any(&block(Some("int[52]"), Some(4))));
+        assert!(!any(&block(Some("struct queue"), None)));
+        // The number of records is the program's.
+        assert!(!any(&block(Some("lreg_args[4]"), Some(52))));
+        let by_new = Object {
+            allocation: vec![Frame {
+                function: "operator new[](unsigned long)".into(),
+                ..Frame::default()
+            }],
+            ..block(Some("int[52]"), Some(4))
+        };
+        assert!(!may_be_of_any_size(Language::Cpp, &by_new));
+    }
 }
