@@ -49,6 +49,7 @@ pub fn result(findings: Vec<Finding>) -> Findings {
             left_out_percent: None,
             at_once_percent: Some(91.5),
             only_cpu: None,
+            shares_memory: false,
             without_cpu: false,
             unattributed_percent: Some(2.5),
             unattributed: vec![Unattributed {

@@ -195,6 +195,10 @@ pub struct Run {
     /// children that the program did not wait for. Absent if there were none, or if they were followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out_percent: Option<f64>,
+    /// Whether what was looked at can write memory that other processes may have, too, which were not
+    /// looked at.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shares_memory: bool,
     /// For at most this share of the time in which a thread ran, 0 to 100, two ran at once on two
     /// CPUs. Absent if no samples were taken in time, if they do not tell their CPU, or if one thread
     /// did nearly all of the work.

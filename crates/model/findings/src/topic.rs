@@ -105,7 +105,7 @@ impl Reason {
             Self::CpuQuota { .. } => "cpu-quota",
             Self::NoCpuNumbers => "no-cpu-numbers",
             Self::SeldomAtOnce { .. } => "seldom-at-once",
-            Self::OtherProcesses { .. } => "processes-not-followed",
+            Self::OtherProcesses { .. } | Self::SharedMemory => "processes-not-followed",
             Self::FewSamples { .. } => "few-samples",
             Self::OtherCode => "other-code",
             Self::Unattributed { .. } => "unattributed",

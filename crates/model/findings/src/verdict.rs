@@ -83,6 +83,9 @@ pub enum Reason {
         /// Their share of the CPU time, 0 to 100.
         percent: f64,
     },
+    /// One thread was seen, and it can write memory that other processes may have, which were not
+    /// looked at.
+    SharedMemory,
     /// There were too few samples.
     FewSamples {
         /// How many.
@@ -123,6 +126,10 @@ impl fmt::Display for Reason {
                 f,
                 "processes that the program started used {percent:.0} % of the CPU time, and were not \
                  looked at"
+            ),
+            Self::SharedMemory => f.write_str(
+                "its one thread can write memory that it may share with other processes, which were \
+                 not looked at",
             ),
             Self::FewSamples { samples: 0 } => f.write_str("there were no samples"),
             Self::FewSamples { samples } => write!(f, "there were only {samples} samples"),
@@ -206,6 +213,13 @@ fn reasons(run: &Run, machine: &Machine) -> Vec<Reason> {
         all.push(Reason::OtherProcesses { percent });
     }
     if run.threads <= 1 {
+        if run.shares_memory
+            && run
+                .program_cpu_seconds
+                .is_none_or(|cpu| cpu >= MUCH_UNSEEN_SECONDS)
+        {
+            all.push(Reason::SharedMemory);
+        }
         return all;
     }
     let online = machine.cpus_online;
@@ -289,6 +303,21 @@ mod tests {
         assert_eq!(of(unseen(0.01)).answer, Answer::None);
         let none = Reason::FewSamples { samples: 0 };
         assert_eq!(of(unseen(2.0)).reasons, [none]);
+    }
+
+    #[test]
+    fn one_thread_may_share_with_other_processes() {
+        let alone = |shares_memory, cpu| Run {
+            threads: 1,
+            shares_memory,
+            program_cpu_seconds: cpu,
+            ..good()
+        };
+        assert_eq!(of(alone(false, None)).answer, Answer::None);
+        let verdict = of(alone(true, None));
+        assert_eq!(verdict.reasons, [Reason::SharedMemory]);
+        // What hardly ran has hardly shared.
+        assert_eq!(of(alone(true, Some(0.1))).answer, Answer::None);
     }
 
     #[test]

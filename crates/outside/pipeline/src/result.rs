@@ -6,7 +6,7 @@ use crate::at_once::AtOnce;
 use crate::process::Process;
 use crate::unattributed::BlindTime;
 use std::collections::HashSet;
-use sunder_access::{ProcessId, ThreadId};
+use sunder_access::{Mapping, ProcessId, ThreadId, is_own_file};
 use sunder_findings as findings;
 use sunder_findings::{FEW_SAMPLES, Findings, Limit, SCHEMA, VERSION};
 use sunder_observe::machine::Machine;
@@ -79,6 +79,9 @@ impl Building {
         let threads = process.threads.all().map(|thread| (process.id, thread));
         self.threads.extend(threads);
         run.threads = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
+        // Where several processes are looked at, what they share is known.
+        let is_first = self.findings.processes.is_empty();
+        run.shares_memory = is_first && process.mappings().iter().any(is_others_too);
         if process.figures.samples + process.figures.accesses > 0 {
             self.findings.processes.push(process.describe());
         }
@@ -170,4 +173,9 @@ pub fn show_machine(
         kernel: machine.kernel.clone(),
         virtualized: machine.hypervisor,
     }
+}
+
+/// Whether it is memory that other processes than this and Sunder may write, too.
+fn is_others_too(mapping: &Mapping) -> bool {
+    mapping.shared && mapping.write && !is_own_file(&mapping.path)
 }
