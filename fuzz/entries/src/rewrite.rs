@@ -299,6 +299,7 @@ impl<'a> Moved<'a> {
         let request = Request {
             frame: own,
             callers: &callers,
+            loops: None,
             callees: &callees,
             registers,
             downwards: false,

@@ -117,9 +117,7 @@ pub(crate) fn targets(request: &Request<'_>) -> Targets {
     }
     // As when a loop is chosen: the outermost one. What a thread does after it is not copied.
     for depth in (0..=request.callers.len()).rev() {
-        let outer = depth.checked_sub(1).and_then(|n| request.callers.get(n));
-        let outer = outer.unwrap_or(&request.frame);
-        if !Graph::is_in_loop(outer, request.memory) {
+        if Graph::looped(request, depth).is_none() {
             continue;
         }
         let before = targets.clone();

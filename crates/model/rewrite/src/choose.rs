@@ -69,13 +69,11 @@ pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, 
         // The outermost loop is best: to leave a copy and fault again takes as long as many
         // guards.
         for depth in (0..=request.callers.len()).rev() {
-            let outer = depth.checked_sub(1).and_then(|n| request.callers.get(n));
-            let outer = outer.unwrap_or(&request.frame);
             // Analysing all called functions takes long, so the function's own loop is checked
             // first.
-            if !Graph::is_in_loop(outer, request.memory) {
+            let Some(outer) = Graph::looped(request, depth) else {
                 continue;
-            }
+            };
             let found = Graph::within(request, depth, &context);
             let Some((mut graph, at)) = found else {
                 continue;

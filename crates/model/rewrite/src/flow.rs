@@ -391,8 +391,19 @@ impl Graph {
         }
     }
 
-    /// Whether the current instruction of `frame` is in a loop of its own function.
-    pub(crate) fn is_in_loop(frame: &Frame<'_>, memory: Memory<'_>) -> bool {
+    /// The frame that lies `depth` callers above the one that faulted, if its current instruction is in a
+    /// loop of its own function.
+    pub(crate) fn looped<'r, 'a>(request: &'r Request<'a>, depth: usize) -> Option<&'r Frame<'a>> {
+        let frame = match depth.checked_sub(1) {
+            None => &request.frame,
+            Some(caller) => request.callers.get(caller)?,
+        };
+        let known = request.loops.and_then(|loops| loops.get(depth).copied());
+        let is_in_loop = known.unwrap_or_else(|| Self::is_in_loop(frame, request.memory));
+        is_in_loop.then_some(frame)
+    }
+
+    fn is_in_loop(frame: &Frame<'_>, memory: Memory<'_>) -> bool {
         let mut graph = Self::of(frame, &Context::alone(memory));
         graph.pass_calls();
         let all = vec![true; graph.nodes.len()];

@@ -155,6 +155,9 @@ pub struct Request<'a> {
     /// The functions on the call stack, innermost first, as far as they are known (a return
     /// address lies at [`return_slot`](crate::return_slot)).
     pub callers: &'a [Frame<'a>],
+    /// Whether the current instruction of each of these functions, `frame` first, is in a loop of its own
+    /// function, as [`call_targets`](crate::call_targets) tells; `None` if it is to be found out.
+    pub loops: Option<&'a [bool]>,
     /// Functions that these call directly ([`call_targets`](crate::call_targets)), and
     /// functions that those call. The copy calls all others as they are.
     pub callees: &'a [Code<'a>],

@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 /// of a second or two.
 const WINDOW: Duration = Duration::from_millis(400);
 
+/// The same for the last thread of a program: it has nobody to contend with, and mostly frees or prints
+/// what the others have left.
+const OF_THE_LAST: Duration = Duration::from_millis(100);
+
 /// The largest share of the time that answers may take.
 const MOST: f64 = 0.5;
 
@@ -17,6 +21,13 @@ const MOST: f64 = 0.5;
 pub struct Busy {
     /// How many answers can be made at the same time.
     workers: usize,
+    long: Window,
+    short: Window,
+}
+
+/// A part of the time.
+#[derive(Debug, Default)]
+struct Window {
     since: Option<Instant>,
     spent: Duration,
     /// The threads that asked since then. Those beyond the number of workers make no difference.
@@ -28,26 +39,47 @@ impl Busy {
     pub fn new(workers: usize) -> Self {
         Self {
             workers,
-            since: None,
-            spent: Duration::ZERO,
-            threads: HashSet::new(),
+            long: Window::default(),
+            short: Window::default(),
         }
     }
 
     /// An answer to `thread` took from `begun` to `now`. Returns whether answers took too much of the
-    /// time since the window began, of the threads that asked.
-    pub fn took(&mut self, thread: u32, begun: Instant, now: Instant) -> bool {
+    /// time since the window began, of the threads that asked. `is_last`: whether the program has no
+    /// other thread.
+    pub fn took(
+        &mut self,
+        thread: u32,
+        begun: Instant,
+        now: Instant,
+        is_last: impl FnOnce() -> bool,
+    ) -> bool {
+        let one = (thread, begun, now);
+        let short = self.short.took(one, self.workers, OF_THE_LAST);
+        let long = self.long.took(one, self.workers, WINDOW);
+        long || short && is_last()
+    }
+}
+
+impl Window {
+    /// As [`Busy::took`], for a window of this length.
+    fn took(
+        &mut self,
+        (thread, begun, now): (u32, Instant, Instant),
+        workers: usize,
+        window: Duration,
+    ) -> bool {
         let since = *self.since.get_or_insert(begun);
         self.spent += now.saturating_duration_since(begun);
-        if self.threads.len() < self.workers {
+        if self.threads.len() < workers {
             self.threads.insert(thread);
         }
         let length = now.saturating_duration_since(since);
-        if length < WINDOW {
+        if length < window {
             return false;
         }
         let too_much = self.spent > length.mul_f64(MOST * self.threads.len() as f64);
-        *self = Self::new(self.workers);
+        *self = Self::default();
         too_much
     }
 }
@@ -65,7 +97,7 @@ mod tests {
             (0..1000 / every).any(|n| {
                 let begun = start + Duration::from_millis(n * every);
                 let end = begun + Duration::from_millis(5);
-                (1..=8).any(|thread| busy.took(thread, begun, end))
+                (1..=8).any(|thread| busy.took(thread, begun, end, || false))
             })
         };
         assert!(!too_much(8, 20), "each waits for a quarter of the time");
@@ -80,7 +112,7 @@ mod tests {
     fn asked(busy: &mut Busy, from: Instant, every: u64, ms: u64) -> bool {
         (0..ms / every).any(|n| {
             let begun = from + Duration::from_millis(n * every);
-            busy.took(1, begun, begun + Duration::from_millis(5))
+            busy.took(1, begun, begun + Duration::from_millis(5), || false)
         })
     }
 
@@ -96,5 +128,23 @@ mod tests {
             !asked(&mut busy, later, 50, 2000),
             "now and then afterwards"
         );
+    }
+
+    #[test]
+    fn the_last_thread_waits_for_a_shorter_time() {
+        let start = Instant::now();
+        let waits = |is_last: bool, every: u64| {
+            let mut busy = Busy::new(8);
+            let times = (0..).map(|n| Duration::from_millis(n * every));
+            let mut until = times.take_while(|time| *time < Duration::from_secs(1));
+            until.find(|&time| {
+                let begun = start + time;
+                busy.took(1, begun, begun + Duration::from_millis(5), || is_last)
+            })
+        };
+        let within = |ms| Duration::from_millis(ms)..Duration::from_millis(ms + 10);
+        assert!(within(95).contains(&waits(true, 6).expect("at last")));
+        assert!(within(395).contains(&waits(false, 6).expect("at last")));
+        assert_eq!(waits(true, 20), None, "it gets on");
     }
 }

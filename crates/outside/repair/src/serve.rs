@@ -7,12 +7,14 @@
 mod area;
 mod called;
 mod draft;
+mod memo;
 mod publish;
 #[cfg(test)]
 mod tests;
 
 use self::area::{MOST_BLOCKS, MovedArea};
 use self::draft::{Learnt, Question, drafted};
+use self::memo::Memo;
 use super::busy::Busy;
 use super::code::TargetCode;
 use super::control::ControlFile;
@@ -24,6 +26,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 use sunder_access::{CodeAddress, Mappings, ProcessId};
 use sunder_findings::RewrittenCode;
+use sunder_observe::proc;
 use sunder_pipeline::CopiedCode;
 use sunder_plan::remap::Group;
 use sunder_rewrite::{Draft, MovedPage};
@@ -44,8 +47,10 @@ struct State {
 }
 
 struct Shared {
+    process: ProcessId,
     file: Arc<ControlFile>,
     code: TargetCode,
+    memo: Memo,
     state: Mutex<State>,
     /// The requests that one of the threads answers now.
     claimed: [AtomicBool; REQUESTS],
@@ -67,8 +72,10 @@ impl Server {
     pub fn start(file: Arc<ControlFile>, process: ProcessId) -> std::io::Result<Self> {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
+            process,
             file,
             code: TargetCode::new(process),
+            memo: Memo::default(),
             state: Mutex::new(State {
                 areas: HashMap::new(),
                 made: Vec::new(),
@@ -122,12 +129,14 @@ impl Server {
             refusal: None,
             busy: Busy::new(self.shared.workers),
         };
+        self.shared.memo.forget();
         self.shared.lock().areas.insert(number, area);
     }
 
     /// Announces that a move begins in a program with these mappings.
     pub fn renew(&self, mappings: &Mappings) {
         self.shared.code.renew(mappings);
+        self.shared.memo.forget();
     }
 
     /// The copies that have been made since the last call.
@@ -208,7 +217,8 @@ impl Shared {
         let Some(area) = state.areas.get_mut(&question.area) else {
             return false;
         };
-        let keeps = area.busy.took(question.thread, begun, Instant::now());
+        let is_last = || proc::threads(self.process).is_ok_and(|threads| threads.len() == 1);
+        let keeps = (area.busy).took(question.thread, begun, Instant::now(), is_last);
         if keeps {
             area.refusal = Some(TOO_LONG.into());
         }
@@ -233,9 +243,13 @@ impl Shared {
             (area.known(thread), few)
         };
         let made = |alone| {
-            drafted(&self.code, &known, question, alone, |draft, learnt| {
-                self.place(question, &known.moved, (draft, learnt), alone)
-            })
+            drafted(
+                (&self.code, &self.memo),
+                &known,
+                question,
+                alone,
+                |draft, learnt| self.place(question, &known.moved, (draft, learnt), alone),
+            )
         };
         let made = match few.then(|| made(true)) {
             Some(Ok(at)) => Ok(at),

@@ -123,6 +123,7 @@ pub fn ask<'a>(
             ip: registers.ip,
         },
         callers: &[],
+        loops: None,
         callees: &[],
         registers,
         downwards: false,

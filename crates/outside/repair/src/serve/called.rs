@@ -1,6 +1,7 @@
 //! The code around an instruction that belongs into its copy: the functions that have called its own, and
 //! those that its loop calls.
 
+use super::memo::Memo;
 use crate::code::TargetCode;
 use sunder_access::{Address, CodeAddress};
 use sunder_rewrite::{
@@ -23,22 +24,29 @@ const LONGEST_CALLED: usize = 2048;
 
 /// The callers of `own` on a thread's stack, found by return addresses: start of each function, its
 /// bytes, and the return address in it.
-pub fn callers(code: &TargetCode, own: Code<'_>, registers: Registers) -> Vec<(u64, Vec<u8>, u64)> {
+pub fn callers(
+    code: &TargetCode,
+    memo: &Memo,
+    own: Code<'_>,
+    registers: Registers,
+) -> Vec<(u64, Vec<u8>, u64)> {
     let mut found: Vec<(u64, Vec<u8>, u64)> = Vec::new();
     let mut rsp = registers.general[4];
     for depth in 0..MOST_CALLERS {
         let read = |at: Address, width| code.number(at.0, width);
         let memory = Memory(&read);
-        let slot = match depth.checked_sub(1).and_then(|last| found.get(last)) {
-            None => return_slot(own, registers.ip, memory),
+        let (within, ip) = match depth.checked_sub(1).and_then(|last| found.get(last)) {
+            None => (own, registers.ip),
             Some((start, bytes, back)) => {
                 let caller = Code {
                     start: CodeAddress(*start),
                     bytes,
                 };
-                return_slot(caller, CodeAddress(*back), memory)
+                (caller, CodeAddress(*back))
             }
         };
+        let place = (within.start.0, ip.0);
+        let slot = memo.slot(place, || return_slot(within, ip, memory));
         let Some(slot) = slot else { break };
         let at = rsp.wrapping_add_signed(slot);
         let back = code.word(at);
@@ -64,11 +72,20 @@ pub fn codes(functions: &Functions) -> Vec<Code<'_>> {
 }
 
 /// The calls that the instruction's function makes, and those of its callers, the innermost first, up to
-/// the outermost function whose own loop the thread is in. Empty if it is in no loop.
-pub fn calls_in_loops(code: &TargetCode, request: &Request<'_>) -> Vec<Called> {
+/// the outermost function whose own loop the thread is in. Empty if it is in no loop. What is known of
+/// functions from earlier questions about the area comes from `memo`.
+pub fn calls_in_loops(
+    code: &TargetCode,
+    (memo, area): (&Memo, usize),
+    request: &Request<'_>,
+) -> Vec<Called> {
     let read = |at: Address, width| code.number(at.0, width);
     let frames = std::iter::once(&request.frame).chain(request.callers);
-    let calls = frames.map(|frame| call_targets(frame, Memory(&read), request.moved));
+    let calls = frames.map(|frame| {
+        let place = (frame.code.start.0, frame.ip.0);
+        let found = || call_targets(frame, Memory(&read), request.moved);
+        memo.called(area, place, found)
+    });
     let mut calls: Vec<Called> = calls.collect();
     let outermost = calls.iter().rposition(|called| called.looped.is_some());
     calls.truncate(outermost.map_or(0, |at| at + 1));

@@ -4,6 +4,7 @@
 //! left to the caller.
 
 use super::called::{called_functions, callers, calls_in_loops, codes};
+use super::memo::Memo;
 use crate::code::TargetCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -72,7 +73,7 @@ pub struct Learnt {
 /// # Errors
 /// If there can be none: why; or what `place` says.
 pub fn drafted<T>(
-    code: &TargetCode,
+    (code, memo): (&TargetCode, &Memo),
     known: &Known,
     question: &Question,
     alone: bool,
@@ -88,7 +89,7 @@ pub fn drafted<T>(
     };
     let calling = match alone {
         true => Vec::new(),
-        false => callers(code, own, registers),
+        false => callers(code, memo, own, registers),
     };
     let callers: Vec<Frame<'_>> = calling
         .iter()
@@ -104,6 +105,7 @@ pub fn drafted<T>(
     let mut request = Request {
         frame: Frame { code: own, ip },
         callers: &callers,
+        loops: None,
         callees: &[],
         registers,
         downwards: question.downwards,
@@ -117,11 +119,13 @@ pub fn drafted<T>(
     };
     let calls = match alone {
         true => Vec::new(),
-        false => calls_in_loops(code, &request),
+        false => calls_in_loops(code, (memo, question.area), &request),
     };
     // Loops of callers further out are not copied.
     request.callers = &callers[..calls.len().saturating_sub(1)];
     let is_in_loop = !calls.is_empty();
+    let loops: Vec<bool> = calls.iter().map(|called| called.looped.is_some()).collect();
+    request.loops = Some(&loops);
     let (callees, met) = match is_in_loop {
         true => called_functions(code, &request, calls),
         false => Default::default(),

@@ -55,6 +55,7 @@ fn request(moved: &MovedPage) -> Request<'_> {
             ip: registers.ip,
         },
         callers: &[],
+        loops: None,
         callees: &[],
         registers,
         downwards: false,

@@ -249,6 +249,7 @@ fn answer(run: &mut Execution, now: Registers, downwards: bool) -> Result<u64, R
     let request = Request {
         frame: own,
         callers: &callers,
+        loops: None,
         callees: &functions[1..],
         registers: now,
         downwards,
