@@ -157,6 +157,17 @@ impl Before {
         *self = begun.map_or(Self::Refused, Self::Measuring);
     }
 
+    /// Work of ours is done that took CPUs from the threads: a first window that is not complete begins
+    /// anew. Else they would have taken turns in it, and another would have to follow.
+    pub fn undisturbed(&mut self) {
+        if let Self::Measuring(measuring) = self
+            && measuring.tries == 0
+            && let Some(anew) = Measuring::begin(measuring.process, measuring.bytes.clone())
+        {
+            **measuring = anew;
+        }
+    }
+
     /// Reads all values at this moment.
     pub fn read(&mut self) {
         if let Self::Measuring(measuring) = self {
@@ -230,8 +241,25 @@ mod tests {
         measuring.take_in(vec![bytes(own), bytes(other)]);
         assert_eq!(measuring.threads, [own, other]);
         assert_eq!(measuring.bytes.len(), 2, "its own were known");
+        // The first window begins anew, with the same threads, and others do not.
+        let began = measuring.began;
+        let mut before = Before::Measuring(Box::new(measuring));
+        before.undisturbed();
+        let Before::Measuring(mut measuring) = before else {
+            panic!("it could be measured a moment ago");
+        };
+        assert!(measuring.began > began);
+        assert_eq!(measuring.threads, [own, other]);
+        assert_eq!(measuring.bytes.len(), 2);
         // The next window would not be like the one before.
         measuring.tries = 1;
+        let began = measuring.began;
+        let mut before = Before::Measuring(measuring);
+        before.undisturbed();
+        let Before::Measuring(mut measuring) = before else {
+            panic!("it could be measured a moment ago");
+        };
+        assert_eq!(measuring.began, began);
         measuring.take_in(vec![bytes(ThreadId(1))]);
         assert_eq!(measuring.threads, [own, other]);
         drop(done);

@@ -79,6 +79,8 @@ pub struct Repairer {
     chaos: Option<Chaos>,
     pub(crate) attempts: Vec<Attempt>,
     gauge: Before,
+    /// Threads of ours prepared a move at the last look.
+    is_planning: bool,
     /// The program's mappings when bytes were last moved.
     pub mappings: Mappings,
     pub(crate) refused: Vec<Unrepaired>,
@@ -195,9 +197,14 @@ impl LiveRemedy for Repairer {
         let now = monotonic_now();
         let unwatched = live.watch_refused.is_some();
         let process = live.session.process(self.process);
+        let is_planned = self.entry.is_planned();
+        if is_planned && std::mem::take(&mut self.is_planning) {
+            self.gauge.undisturbed();
+        }
+        self.is_planning |= !is_planned;
         let measured = match self.gauge.measured() {
             _ if self.dry_run => Measured::Well,
-            measured if self.entry.is_planned() => measured,
+            measured if is_planned => measured,
             _ => Measured::Not,
         };
         match self.chooser.look(process, now, unwatched, measured) {
@@ -279,6 +286,7 @@ impl Repairer {
             chaos: chaos.map(Chaos::new),
             attempts: Vec::new(),
             gauge: Before::Nothing,
+            is_planning: false,
             mappings: Mappings::new(),
             refused: Vec::new(),
             undecided: None,
