@@ -118,6 +118,7 @@ fn confine() {
     }
     give_up(BY_CONFINEMENT);
     shared::confine();
+    shared::await_visits();
 }
 
 fn before_process(number: i64, a: u64, b: u64) {

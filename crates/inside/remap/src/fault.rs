@@ -71,10 +71,12 @@ unsafe extern "C" fn decide(
     // SAFETY: a queued signal has a value.
     if about.si_code == QUEUED && unsafe { about.si_value().sival_ptr } as u64 == TOOL_SIGNAL {
         // A bell that arrives after the program has confined itself needs no work.
+        let visit = shared::Visit::begin();
         if !shared::is_confined() {
             on_bell();
             interrupted::restart(state, program_handles);
         }
+        drop(visit);
         if cancel::has_begun() {
             parked::leave(state);
             cancel::wait(state);
@@ -126,6 +128,7 @@ fn redirect(about: &libc::siginfo_t, state: &mut libc::ucontext_t) -> bool {
     let Some(control) = control() else {
         return false;
     };
+    let _visit = shared::Visit::begin();
     // An area on the same page that was used before, in case none is in use now.
     let mut past = None;
     let all = control.areas.iter().enumerate();

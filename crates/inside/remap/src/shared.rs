@@ -3,7 +3,7 @@
 //! Contexts: all.
 
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
 use sunder_guest::system::{self, Reach};
 use sunder_wire::remap::{ACTIVE, APPLYING, Area, Control, FREE, ROLLING_BACK, WITHDRAWN};
 
@@ -87,6 +87,45 @@ pub fn confine() {
 /// See [`confine`].
 pub fn is_confined() -> bool {
     CONFINED.load(Ordering::Acquire)
+}
+
+/// Threads that handle a fault or the tool's signal at the moment.
+static VISITS: AtomicU32 = AtomicU32::new(0);
+
+/// A thread's stay in this library's handler, in which it may make kernel calls for bytes that are away.
+/// If it began before the program confines itself, that waits for its end ([`await_visits`]). If it began
+/// later, it finds all bytes back, or that the program is confined, and makes none.
+pub struct Visit(());
+
+impl Visit {
+    /// Begins before the thread looks where bytes are.
+    pub fn begin() -> Self {
+        VISITS.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        VISITS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Waits until no thread is in this library's handler. To be called once all bytes are back for good,
+/// by the thread that is about to confine the program. A thread that somebody else has stopped there is
+/// not waited for without end.
+pub fn await_visits() {
+    /// In ns; longer than a thread waits for an answer of the tool.
+    const LONGEST: u64 = 2_000_000_000;
+    if control().is_none() {
+        return;
+    }
+    fence(Ordering::SeqCst);
+    let start = system::now();
+    while VISITS.load(Ordering::SeqCst) != 0 && system::now().wrapping_sub(start) < LONGEST {
+        system::give_way();
+    }
 }
 
 /// The counter behind [`moves`].
