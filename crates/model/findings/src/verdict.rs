@@ -118,6 +118,9 @@ impl fmt::Display for Reason {
             Self::NoCpuNumbers => f.write_str(
                 "the recording does not tell on which CPU threads ran (perf record --sample-cpu)",
             ),
+            Self::SeldomAtOnce { percent } if *percent < 0.5 => {
+                f.write_str("two threads hardly ever ran at once")
+            }
             Self::SeldomAtOnce { percent } => write!(
                 f,
                 "two threads ran at once for at most {percent:.0} % of the time"
@@ -434,7 +437,7 @@ mod tests {
         assert_eq!(
             of(8, 8, None, Some(0.5)),
             [
-                "two threads ran at once for at most 0 % of the time",
+                "two threads hardly ever ran at once",
                 "the program's control group grants it the time of 0.5 CPUs (cpu.max)"
             ]
         );

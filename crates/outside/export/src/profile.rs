@@ -2,7 +2,7 @@
 //! the field and the line of code. The format of `pprof` and that of OTLP are both made from it. Pure.
 
 use std::collections::HashMap;
-use sunder_findings::{Happening, Record, Watched};
+use sunder_findings::{Happening, Record, Site, Watched};
 
 /// The most findings that are kept; of more, those that cost least are left out.
 const MOST: usize = 2000;
@@ -49,14 +49,14 @@ impl Frame {
     }
 }
 
-/// One sample: what a finding has cost at a line of code.
+/// One sample: what a finding has cost at a line of code, for one field.
 #[derive(Clone, Debug)]
 pub struct Sample<'a> {
     /// The record of the finding.
     pub watched: &'a Watched,
     /// The innermost first: line of code, field, object, program.
     pub frames: Vec<Frame>,
-    /// The field that the line uses most.
+    /// The field; a line of code that uses several has a sample of each, with equal parts.
     pub field: Option<&'a str>,
     /// Source file and line of the code.
     pub code: Option<(&'a str, u32)>,
@@ -210,12 +210,12 @@ fn samples_of(watched: &Watched, lost_seconds: f64) -> Vec<Sample<'_>> {
             accesses: 0,
         }];
     }
-    let sites = finding.sites.iter().filter(|site| site.accesses > 0);
-    sites
-        .map(|site| {
+    let parts = finding.sites.iter().flat_map(by_field);
+    parts
+        .filter(|part| part.2 > 0)
+        .map(|(site, field, accesses)| {
             let file = site.file.as_deref().unwrap_or_default();
             let line = site.line.unwrap_or(0);
-            let field = site.fields.first().map(String::as_str);
             let inner = [
                 Some(Frame::named(&site.function, file, line)),
                 field.map(|field| Frame::named(field, declared, 0)),
@@ -226,9 +226,30 @@ fn samples_of(watched: &Watched, lost_seconds: f64) -> Vec<Sample<'_>> {
                 frames: frames.collect(),
                 field,
                 code: Some((file, line)),
-                lost_ns: (lost_ns * (site.accesses as f64 / all as f64)) as i64,
-                accesses: site.accesses,
+                lost_ns: (lost_ns * (accesses as f64 / all as f64)) as i64,
+                accesses,
             }
+        })
+        .collect()
+}
+
+/// A line of code with each of its fields, and with that one's part of its accesses. Which field an access
+/// was to is not known any more, so all have equal parts.
+fn by_field(site: &Site) -> Vec<(&Site, Option<&str>, u64)> {
+    let fields: Vec<Option<&str>> = match site.fields.is_empty() {
+        true => vec![None],
+        false => site
+            .fields
+            .iter()
+            .map(|field| Some(field.as_str()))
+            .collect(),
+    };
+    let many = fields.len() as u64;
+    let parts = fields.into_iter().zip(0..);
+    parts
+        .map(|(field, n)| {
+            let rest = u64::from(n < site.accesses % many);
+            (site, field, site.accesses / many + rest)
         })
         .collect()
 }
@@ -236,6 +257,24 @@ fn samples_of(watched: &Watched, lost_seconds: f64) -> Vec<Sample<'_>> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+
+    #[test]
+    fn each_field_of_a_line_of_code_has_its_part() {
+        let site = |fields: &[&str], accesses| Site {
+            fields: fields.iter().map(|&field| field.to_owned()).collect(),
+            accesses,
+            ..Site::default()
+        };
+        let parts = |site: &Site| -> Vec<(Option<String>, u64)> {
+            let all = by_field(site).into_iter();
+            all.map(|(_, field, n)| (field.map(str::to_owned), n))
+                .collect()
+        };
+        assert_eq!(parts(&site(&[], 7)), [(None, 7)]);
+        let both = [(Some("a".to_owned()), 4), (Some("b".to_owned()), 3)];
+        assert_eq!(parts(&site(&["a", "b"], 7)), both);
+    }
+
     use sunder_findings::{Origin, Present, WatchStatus, examples, fingerprint};
 
     /// An example's finding in the process 42.

@@ -32,6 +32,8 @@ const LIBRARYS: &str = "it belongs to the C library, the loader or us";
 
 /// How the kernel ends the path of a mapped file that is no longer there.
 const GONE: &str = " (deleted)";
+/// What the kernel calls private memory of huge pages (`MAP_HUGETLB`).
+const HUGE: &str = "/anon_hugepage (deleted)";
 
 /// Whether nothing of a library is moved. The C library, the loader and the unwinder use their data
 /// while all signals are blocked or threads begin and end, and our libraries while they handle a
@@ -112,6 +114,7 @@ fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, St
             }
         }
         path if path == program || is_librarys(mappings, mapping) => {}
+        HUGE => return Err("it lies on huge pages, which are moved as a whole only".into()),
         path if path.ends_with(GONE) && !path.starts_with("/memfd:") => {
             return Err("its file was deleted or replaced".into());
         }

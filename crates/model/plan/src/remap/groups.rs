@@ -91,7 +91,10 @@ impl Unmoved {
     /// The reason, as a clause after "because".
     pub const fn why(self) -> &'static str {
         match self {
-            Self::OneGroup => "its bytes are those of one group of threads",
+            Self::OneGroup => {
+                "the same threads use all of its bytes, so that there is nothing to take apart (tasks or \
+                 fibers may have changed their threads)"
+            }
             Self::TooMany => "it would fall into too many pieces",
         }
     }
