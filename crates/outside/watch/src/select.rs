@@ -47,11 +47,15 @@ impl Selection {
             && self.containers.is_empty()
     }
 
-    /// Whether a process that lives now is watched. Takes some microseconds for each process.
+    /// Whether a process that lives now is watched, as far as can be seen: one that is named by its number
+    /// may not let itself be looked at. Takes some microseconds for each process.
     pub fn fits_any(&self) -> bool {
-        let all = proc::processes().unwrap_or_default();
-        let mut known = all.into_iter().filter_map(|process| origin(process, ""));
-        self.is_all() || known.any(|one| self.holds(&one))
+        let lives = |process: &ProcessId| proc::start_ticks(*process).is_some();
+        let known = || {
+            let all = proc::processes().unwrap_or_default();
+            all.into_iter().filter_map(|process| origin(process, ""))
+        };
+        self.is_all() || self.processes.iter().any(lives) || known().any(|one| self.holds(&one))
     }
 
     /// Whether this process is watched.
