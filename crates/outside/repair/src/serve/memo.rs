@@ -4,6 +4,7 @@
 //! memory, as a linker's slots, is forgotten after a moment.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use sunder_rewrite::Called;
@@ -23,36 +24,60 @@ pub struct Memo(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     since: Option<Instant>,
+    /// How many times everything was forgotten. What is worked out meanwhile is not kept: it is of code
+    /// that may have gone.
+    forgotten: u64,
     slots: HashMap<Place, Option<i64>>,
     /// By the number of the area, too: a linker's slots may be on moved pages.
     called: HashMap<(usize, Place), Called>,
 }
 
+impl Known {
+    fn forget(&mut self, since: Option<Instant>) {
+        *self = Self {
+            since,
+            forgotten: self.forgotten + 1,
+            ..Self::default()
+        };
+    }
+}
+
 impl Memo {
     /// Forgets everything: other code may lie there.
     pub fn forget(&self) {
-        *self.lock() = Known::default();
+        self.lock().forget(None);
     }
 
     /// The distance to the return address, which `found` works out.
     pub fn slot(&self, place: Place, found: impl FnOnce() -> Option<i64>) -> Option<i64> {
-        if let Some(slot) = self.fresh(Instant::now()).slots.get(&place) {
-            return *slot;
-        }
-        // Without the lock: others answer meanwhile.
-        let slot = found();
-        self.lock().slots.insert(place, slot);
-        slot
+        self.get(|known| &mut known.slots, place, found)
     }
 
     /// What a function calls for which bytes of the area have moved, which `found` works out.
     pub fn called(&self, area: usize, place: Place, found: impl FnOnce() -> Called) -> Called {
-        if let Some(called) = self.fresh(Instant::now()).called.get(&(area, place)) {
-            return called.clone();
+        self.get(|known| &mut known.called, (area, place), found)
+    }
+
+    fn get<K: Eq + Hash, V: Clone>(
+        &self,
+        map: fn(&mut Known) -> &mut HashMap<K, V>,
+        key: K,
+        found: impl FnOnce() -> V,
+    ) -> V {
+        let forgotten = {
+            let mut known = self.fresh(Instant::now());
+            if let Some(value) = map(&mut known).get(&key) {
+                return value.clone();
+            }
+            known.forgotten
+        };
+        // Without the lock: others answer meanwhile.
+        let value = found();
+        let mut known = self.lock();
+        if known.forgotten == forgotten {
+            map(&mut known).insert(key, value.clone());
         }
-        let called = found();
-        self.lock().called.insert((area, place), called.clone());
-        called
+        value
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -65,10 +90,7 @@ impl Memo {
         let since = *known.since.get_or_insert(now);
         let many = known.slots.len() + known.called.len() >= MOST;
         if many || now.saturating_duration_since(since) >= FRESH {
-            *known = Known {
-                since: Some(now),
-                ..Known::default()
-            };
+            known.forget(Some(now));
         }
         known
     }
@@ -99,6 +121,18 @@ mod tests {
         memo.forget();
         slot(&memo, 5);
         assert_eq!(asked.get(), 4);
+    }
+
+    /// A module may be unloaded while an answer is made.
+    #[test]
+    fn what_was_forgotten_meanwhile_is_not_kept() {
+        let memo = Memo::default();
+        let early = memo.slot((1, 5), || {
+            memo.forget();
+            Some(8)
+        });
+        assert_eq!(early, Some(8));
+        assert_eq!(memo.slot((1, 5), || Some(16)), Some(16));
     }
 
     #[test]
