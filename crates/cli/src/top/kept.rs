@@ -75,3 +75,18 @@ fn show(kept: &mut File, to: &mut dyn Write) -> io::Result<()> {
     io::copy(kept, to)?;
     to.flush()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_kept_is_shown_whole() {
+        let mut file = tempfile::tempfile().expect("a file");
+        let much: Vec<u8> = (0..3 << 20).map(|n: u32| b'a' + (n % 23) as u8).collect();
+        file.write_all(&much).expect("written");
+        let mut shown = Vec::new();
+        show(&mut file, &mut shown).expect("readable");
+        assert!(shown == much, "{} of {} bytes", shown.len(), much.len());
+    }
+}

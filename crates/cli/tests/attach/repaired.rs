@@ -2,6 +2,7 @@
 //! coming, the moving of their bytes and the library's removal, and nothing of it is left in them.
 //! A program that can't be repaired is refused in one sentence and goes on untouched.
 
+use crate::support::confine::refuse_perf;
 use crate::support::counting::Target;
 use crate::support::{Ended, c_program, contention, plain_sunder, skips, sunder, targets};
 use std::os::unix::process::CommandExt;
@@ -125,6 +126,17 @@ fn a_program_that_another_sunder_repairs_is_refused() {
     let seen = looking.wait_with_output().expect("sunder ends");
     let told = String::from_utf8_lossy(&seen.stderr);
     assert!(told.contains("nothing of ours is left in it"), "{told}");
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+/// Such as a container's around Sunder alone.
+#[test]
+fn a_filter_around_us_is_not_taken_for_the_programs() {
+    let target = Target::start(&[]);
+    let mut sunder = plain_sunder();
+    refuse_perf(&mut sunder, libc::EACCES);
+    let told = refusal(&mut sunder, &target.id());
+    assert!(told.contains("Sunder itself is confined"), "{told}");
     assert_eq!(target.end(), ("wrong 0\n".into(), true));
 }
 

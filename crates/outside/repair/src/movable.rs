@@ -114,7 +114,7 @@ fn fits(mappings: &Mappings, page: u64, len: u64, stops: bool) -> Result<Fit, St
             }
         }
         path if path == program || is_librarys(mappings, mapping) => {}
-        HUGE => return Err("it lies on huge pages, which are moved as a whole only".into()),
+        HUGE => return Err("it lies on huge pages, which the kernel moves as a whole only".into()),
         path if path.ends_with(GONE) && !path.starts_with("/memfd:") => {
             return Err("its file was deleted or replaced".into());
         }
@@ -213,6 +213,12 @@ mod tests {
         process.stops_to_move = true;
         let why = can_be_moved(&mut process, &mappings, HERE + PAGE, PAGE).unwrap_err();
         assert!(why.contains("deleted or replaced"), "{why}");
+        // There was never a file behind memory of huge pages.
+        let program = writable(0x1000, 0x2000, "/bin/program");
+        let huge = writable(HERE, HERE + (2 << 20), HUGE);
+        let mappings: Mappings = [program, huge].into_iter().collect();
+        let why = can_be_moved(&mut process, &mappings, HERE, PAGE).unwrap_err();
+        assert!(why.contains("huge pages"), "{why}");
     }
 
     /// The kernel likes to put what a program maps right behind a library.

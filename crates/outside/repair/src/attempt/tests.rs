@@ -2,6 +2,7 @@
 
 use super::measuring::MOST_EMPTY;
 use super::*;
+use crate::outcome::{YOU, why_back};
 use std::sync::atomic::AtomicU64;
 use sunder_access::ThreadId;
 use sunder_gain::gained::{mean, pays};
@@ -94,6 +95,26 @@ fn bytes_that_the_kernel_needed_are_moved_again_while_contended() {
     step(&mut attempt, &area, 4 * SECOND, &[]);
     assert_eq!(attempt.stays.len(), 2);
     assert_eq!(attempt.stays[1].back, None);
+}
+
+/// Whatever was gained, that is the reason.
+#[test]
+fn what_the_user_puts_back_is_told_as_that() {
+    let (mut attempt, area) = (attempt(), area());
+    moved(&area, SECOND);
+    step(&mut attempt, &area, SECOND, &[]);
+    let gain = Gain {
+        ratio: 1.5,
+        before: 2e-6,
+        after: 3e-6,
+        clocks: 1,
+    };
+    attempt.stays[0].gains = vec![(ThreadId(1), gain)];
+    attempt.undo(&area);
+    assert_eq!(area.wanted.load(Relaxed), ROLL_BACK);
+    put_back(&area, 2 * SECOND, BY_TOOL);
+    step(&mut attempt, &area, 2 * SECOND, &[]);
+    assert_eq!(why_back(&attempt, None).as_deref(), Some(YOU));
 }
 
 /// Other threads came to contend for bytes that no group holds. They go back, and are moved again only
