@@ -22,6 +22,9 @@ const MOST_LEFT_OUT_PERCENT: f64 = 50.0;
 /// set-user-id.
 const MUCH_UNSEEN_SECONDS: f64 = 0.2;
 
+/// A program that used less CPU time, in seconds, has hardly shared anything with other processes.
+const LEAST_SHARING_SECONDS: f64 = 0.2;
+
 /// Fewer samples than this say little: for the least evidence that a finding needs, a line would have
 /// to take one in ten of them.
 pub const FEW_SAMPLES: u64 = 100;
@@ -216,11 +219,8 @@ fn reasons(run: &Run, machine: &Machine) -> Vec<Reason> {
         all.push(Reason::OtherProcesses { percent });
     }
     if run.threads <= 1 {
-        if run.shares_memory
-            && run
-                .program_cpu_seconds
-                .is_none_or(|cpu| cpu >= MUCH_UNSEEN_SECONDS)
-        {
+        let ran = |cpu| cpu >= LEAST_SHARING_SECONDS;
+        if run.shares_memory && run.program_cpu_seconds.is_none_or(ran) {
             all.push(Reason::SharedMemory);
         }
         return all;

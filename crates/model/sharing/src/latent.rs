@@ -73,7 +73,7 @@ struct Clash {
 impl Clash {
     fn add_word(&mut self, used: &WordTime<'_>) {
         let (thread, writes) = (used.user.thread, used.writes);
-        let is_same = |w: &&mut LatentWord| word_of(w.bytes.start) == used.address;
+        let is_same = |w: &&mut LatentWord| word_of(w.bytes.start) == used.address();
         let Some(word) = self.words.iter_mut().find(is_same) else {
             self.words.push(LatentWord {
                 bytes: used.bytes,
@@ -134,13 +134,19 @@ fn both(one: Span, other: Span) -> Span {
 
 /// How a thread uses one word.
 struct WordTime<'a> {
-    address: Address,
     /// The bytes of the word that it uses, from the first to the last one.
     bytes: Span,
     user: &'a User,
     writes: bool,
     /// The thread's CPU time spent on the word.
     spent_ns: f64,
+}
+
+impl WordTime<'_> {
+    /// The word's address.
+    fn address(&self) -> Address {
+        word_of(self.bytes.start)
+    }
 }
 
 impl Judge {
@@ -245,9 +251,9 @@ impl Judge {
             }
             let of_user = |user| self.word_times(base, line, user);
             let mut words: Vec<WordTime<'_>> = users_in_force(line).flat_map(of_user).collect();
-            words.sort_by_key(|w| (w.address, w.user.thread));
+            words.sort_by_key(|w| (w.address(), w.user.thread));
             let clash = clash_of_words(&words, granule, |x, y| {
-                x.address != y.address && !met(x.user.thread, y.user.thread)
+                x.address() != y.address() && !met(x.user.thread, y.user.thread)
             });
             if let Some((words, threads, cost_ns, cost_share)) = clash.finish(self) {
                 all.push(Latent {
@@ -275,7 +281,7 @@ impl Judge {
     fn latent_start(&self, object: Span, alignment: u64) -> Option<LatentAlignment> {
         let granule = self.config().granule();
         let mut words = self.words_of(object);
-        words.sort_by_key(|w| (w.address, w.user.thread));
+        words.sort_by_key(|w| (w.address(), w.user.thread));
         let mut best: Option<LatentAlignment> = None;
         // An object that does not start at such a multiple today may start anywhere.
         let whole = alignment.max(8);
@@ -285,9 +291,9 @@ impl Judge {
         };
         let step = usize::try_from(step).unwrap_or(usize::MAX);
         for shift in (0..granule.bytes()).step_by(step).skip(1) {
-            let moved = |w: &WordTime<'_>| granule.base(w.address.offset(shift as i64));
+            let moved = |w: &WordTime<'_>| granule.base(w.address().offset(shift as i64));
             let clash = clash_of_words(&words, granule, |x, y| {
-                granule.base(x.address) != granule.base(y.address) && moved(x) == moved(y)
+                granule.base(x.address()) != granule.base(y.address()) && moved(x) == moved(y)
             });
             let Some((words, threads, cost_ns, cost_share)) = clash.finish(self) else {
                 continue;
@@ -311,7 +317,7 @@ impl Judge {
         let granule = self.config().granule();
         let mut all = Vec::new();
         let mut add = |base: Address, line| {
-            let inside = |w: &WordTime<'_>| object.overlaps(Span::new(w.address, 8));
+            let inside = |w: &WordTime<'_>| object.overlaps(Span::new(w.address(), 8));
             for user in users_in_force(line) {
                 all.extend(self.word_times(base, line, user).into_iter().filter(inside));
             }
@@ -345,7 +351,7 @@ impl Judge {
             let part = f64::from(used.count) / f64::from(total.max(1));
             let spent_ns = self.spent(user) * part;
             let writes = f.kind.writes();
-            match all.iter_mut().find(|(w, _)| w.address == address) {
+            match all.iter_mut().find(|(w, _)| w.address() == address) {
                 Some((w, count)) => {
                     w.bytes = both(w.bytes, bytes);
                     w.writes |= writes;
@@ -354,7 +360,6 @@ impl Judge {
                 }
                 None => all.push((
                     WordTime {
-                        address,
                         bytes,
                         user,
                         writes,
@@ -421,7 +426,7 @@ fn clash_of_words(
     for (i, x) in words.iter().enumerate() {
         let near = words[i + 1..]
             .iter()
-            .take_while(|y| y.address.0 - x.address.0 < granule.bytes());
+            .take_while(|y| y.address().0 - x.address().0 < granule.bytes());
         for y in near {
             if !(x.writes || y.writes)
                 || !meet(x.user, y.user)
@@ -448,7 +453,7 @@ fn shares_both(words: &[WordTime<'_>], x: &WordTime<'_>, y: &WordTime<'_>) -> bo
     let uses = |at: Address, who: ThreadId| {
         words
             .iter()
-            .any(|w| w.address == at && w.user.thread == who)
+            .any(|w| w.address() == at && w.user.thread == who)
     };
-    uses(x.address, y.user.thread) && uses(y.address, x.user.thread)
+    uses(x.address(), y.user.thread) && uses(y.address(), x.user.thread)
 }
