@@ -97,25 +97,23 @@ impl PageRuns {
         let mut runs = Self(runs);
         for line in lines {
             let index = runs.index(line.line);
-            if let Some(run) = runs.0.get_mut(index)
-                && (line.confirmed || run.speaks_for(line))
-            {
+            let run = index.and_then(|index| runs.0.get_mut(index));
+            if let Some(run) = run.filter(|run| line.confirmed || run.speaks_for(line)) {
                 run.believed.add(line);
             }
         }
         runs
     }
 
-    /// The number of the run with this line; one beyond the last if there is none.
-    fn index(&self, line: Address) -> usize {
+    /// The number of the run with this line.
+    fn index(&self, line: Address) -> Option<usize> {
         let after = self.0.partition_point(|run| run.start <= line.0);
-        let index = after.checked_sub(1);
-        let holds = |&index: &usize| self.0.get(index).is_some_and(|run| line.0 < run.end);
-        index.filter(holds).unwrap_or(self.0.len())
+        let index = after.checked_sub(1)?;
+        (line.0 < self.0.get(index)?.end).then_some(index)
     }
 
     fn at(&self, line: Address) -> Option<&Run> {
-        self.0.get(self.index(line))
+        self.0.get(self.index(line)?)
     }
 
     /// Whether confirmed lines around this one make the samples on it believed.
