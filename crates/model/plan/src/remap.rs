@@ -51,6 +51,11 @@ impl Stay {
         let chance = 1.0 / WORTH_KEEPING..WORTH_KEEPING;
         self.ended == EndReason::NoGain && self.gain.is_some_and(|gain| chance.contains(&gain))
     }
+
+    /// Whether threads gained, but for one that lost.
+    fn is_mixed(&self) -> bool {
+        self.ended == EndReason::NoGain && self.gain.is_some_and(|gain| gain >= WORTH_KEEPING)
+    }
 }
 
 /// The most stays of the same bytes.
@@ -66,6 +71,9 @@ const MOST_NEUTRAL: usize = 5;
 const AFTER_HINDRANCE_NS: u64 = 50_000_000;
 /// The pause after a stay by which threads lost, in ns; it doubles each time.
 const AFTER_LOSS_NS: u64 = 5_000_000_000;
+/// The pause after the first stay in which threads gained, but for one that lost, in ns. Where threads
+/// take turns on CPUs, it may have had no rival in the time before, with which it was compared.
+const AFTER_MIXED_NS: u64 = 100_000_000;
 /// The pause after a stay in which they got on as before, in ns; it doubles each time. The two CPUs of a
 /// virtual machine may be one core's for some seconds, and then no line moves between them.
 const AFTER_NEUTRAL_NS: u64 = 1_000_000_000;
@@ -78,7 +86,8 @@ pub fn pause(stays: &[Stay]) -> Option<u64> {
     let last = stays.last()?;
     let count = |is: &dyn Fn(&Stay) -> bool| stays.iter().filter(|stay| is(stay)).count();
     let neutral = count(&Stay::is_neutral);
-    let losses = count(&|stay| stay.ended == EndReason::NoGain) - neutral;
+    let mixed = count(&Stay::is_mixed);
+    let losses = count(&|stay| stay.ended == EndReason::NoGain) - neutral - mixed.min(1);
     let decisive = stays.iter().rev().filter(|stay| !stay.is_neutral());
     let unpaid = decisive.take_while(|stay| !stay.paid()).count();
     if stays.len() >= MOST_STAYS || unpaid >= MOST_UNPAID {
@@ -88,6 +97,7 @@ pub fn pause(stays: &[Stay]) -> Option<u64> {
         EndReason::Impossible => return None,
         EndReason::NoGain if neutral >= MOST_NEUTRAL || losses >= MOST_LOSSES => return None,
         EndReason::NoGain if last.is_neutral() => (AFTER_NEUTRAL_NS, neutral),
+        EndReason::NoGain if last.is_mixed() && mixed == 1 => (AFTER_MIXED_NS, 1),
         EndReason::NoGain => (AFTER_LOSS_NS, losses),
         EndReason::Hindered => {
             let hindered = count(&|stay| stay.ended == EndReason::Hindered);
@@ -137,18 +147,27 @@ mod tests {
     fn a_move_by_which_threads_lose_pauses_long_and_an_impossible_one_ends() {
         let hindered = stay(Some(2.0), 1_000_000_000, EndReason::Hindered);
         let loss = stay(Some(0.8), 50_000_000, EndReason::NoGain);
-        // Some gained, and one lost.
-        let unfair = stay(Some(1.4), 50_000_000, EndReason::NoGain);
-        for bad in [loss, unfair] {
-            let pauses = [pause(&[bad]), pause(&[bad; 2]), pause(&[bad; 3])];
-            assert_eq!(pauses, [Some(5_000_000_000), Some(10_000_000_000), None]);
-        }
+        let pauses = [1, 2, 3].map(|n| pause(&vec![loss; n]));
+        assert_eq!(pauses, [Some(5_000_000_000), Some(10_000_000_000), None]);
         assert!(pause(&[loss]) > pause(&[hindered]).map(|p| 50 * p));
         assert_eq!(
             pause(&[hindered, stay(Some(2.0), 1, EndReason::Impossible)]),
             None
         );
         assert_eq!(pause(&[]), None);
+    }
+
+    /// Whoever loses beside others that gain may have had no rival in the time before.
+    #[test]
+    fn a_move_by_which_one_thread_loses_is_tried_again_soon_and_only_once() {
+        let mixed = stay(Some(1.4), 50_000_000, EndReason::NoGain);
+        let pauses: Vec<_> = (1..=4).map(|n| pause(&vec![mixed; n])).collect();
+        let soon = Some(100_000_000);
+        let late = [5_000_000_000, 10_000_000_000].map(Some);
+        assert_eq!(pauses, [soon, late[0], late[1], None]);
+        let loss = stay(Some(0.8), 50_000_000, EndReason::NoGain);
+        assert_eq!(pause(&[loss, mixed]), soon);
+        assert_eq!(pause(&[mixed, loss]), late[0]);
     }
 
     /// The contention may be over for a second or two, and come back.

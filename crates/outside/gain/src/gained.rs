@@ -7,10 +7,14 @@ use sunder_live::counted;
 use sunder_plan::progress::{Gain, WORTH_KEEPING};
 
 /// Whether such gains pay. A program that waits for all of its threads is as fast as the slowest,
-/// so none may lose more than chance explains.
-pub fn pays(gains: &[(ThreadId, Gain)]) -> bool {
+/// so none may lose more than chance explains. Where threads take turns on CPUs, one may have been
+/// measured before while none of its rivals ran, and seems to lose then: whoever did not lose when the
+/// same was done `earlier` is not taken to lose now.
+pub fn pays(gains: &[(ThreadId, Gain)], earlier: &[(ThreadId, Gain)]) -> bool {
+    let keeps = |gain: &Gain| gain.ratio * WORTH_KEEPING >= 1.0;
+    let kept = |thread| earlier.iter().any(|one| one.0 == thread && keeps(&one.1));
     mean(gains).is_some_and(|mean| mean >= WORTH_KEEPING)
-        && least(gains).is_some_and(|least| least * WORTH_KEEPING >= 1.0)
+        && (gains.iter()).all(|(thread, gain)| keeps(gain) || kept(*thread))
 }
 
 /// The gain of the thread that got on worst; `None` if no thread was measured.
@@ -91,9 +95,20 @@ mod tests {
 
     #[test]
     fn nothing_pays_by_which_a_thread_loses() {
-        assert!(pays(&gains(&[3.0, 1.0])));
-        assert!(!pays(&gains(&[3.0, 0.9])));
-        assert!(!pays(&gains(&[1.02, 1.03])), "that is not told from chance");
-        assert!(!pays(&gains(&[])));
+        let pays = |ratios: &[f64]| pays(&gains(ratios), &[]);
+        assert!(pays(&[3.0, 1.0]));
+        assert!(!pays(&[3.0, 0.9]));
+        assert!(!pays(&[1.02, 1.03]), "that is not told from chance");
+        assert!(!pays(&[]));
+    }
+
+    #[test]
+    fn a_thread_loses_if_it_loses_whenever_it_is_tried() {
+        let again = |now: &[f64], earlier: &[f64]| pays(&gains(now), &gains(earlier));
+        assert!(again(&[3.0, 0.8], &[0.8, 2.0]));
+        assert!(!again(&[3.0, 0.8], &[2.0, 0.9]));
+        assert!(!again(&[3.0, 0.8], &[2.0]), "it was not measured then");
+        assert!(!again(&[0.9, 0.8], &[2.0, 2.0]), "nothing is gained now");
+        assert!(!again(&[], &[2.0, 2.0]));
     }
 }

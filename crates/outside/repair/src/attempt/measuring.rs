@@ -104,10 +104,15 @@ impl Attempt {
     ) -> Phase {
         let found = gains(&self.before, &after);
         let gain = mean(&found);
-        let Some(stay) = self.stays.last_mut() else {
+        let Some((stay, before)) = self.stays.split_last_mut() else {
             return Phase::Settled;
         };
-        let pays = pays(&found);
+        let earlier_gains: Vec<_> = before
+            .iter()
+            .flat_map(|stay| &stay.gains)
+            .copied()
+            .collect();
+        let pays = pays(&found, &earlier_gains);
         if pays || gain > stay.gain() {
             stay.gains = found;
         }
