@@ -10,7 +10,7 @@ use std::time::Duration;
 use sunder_access::{Address, ProcessId, Time};
 use sunder_findings::{Object, PlacedObject};
 use sunder_hooking::call_sites::{Chain, Chains};
-use sunder_live::Live;
+use sunder_live::{Live, Looks};
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::proc::{self, Fields, Folder};
 use sunder_pipeline::{Process, objects_on_line, show_object};
@@ -22,6 +22,8 @@ use sunder_wire::remap::MOST_MOVED;
 const WORTH_PLACING: f64 = 0.04;
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Of this much time, looks take one part at most.
+const LOOKING_IS_ONE_IN: u32 = 100;
 /// So long after the first suspicion nobody else is about to ask for names.
 const WITHOUT_NAMES: Duration = Duration::from_millis(500);
 /// Pause between two searches for files that were loaded late.
@@ -38,7 +40,7 @@ const EXTRA: u64 = 144;
 const ALWAYS: u64 = 64 << 20;
 
 /// What is placed in one program.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Placer {
     process: ProcessId,
     chains: Chains,
@@ -49,7 +51,7 @@ pub struct Placer {
     placed: Vec<PlacedObject>,
     memory: Memory,
     grant: u32,
-    next_look: Duration,
+    looks: Looks,
     next_files: Duration,
 }
 
@@ -76,6 +78,22 @@ impl Memory {
             resident,
         };
         self.taken <= ALWAYS.max(resident / 4)
+    }
+}
+
+impl Default for Placer {
+    fn default() -> Self {
+        Self {
+            process: ProcessId::default(),
+            chains: Chains::default(),
+            given: BTreeSet::new(),
+            known: HashSet::new(),
+            placed: Vec::new(),
+            memory: Memory::default(),
+            grant: 0,
+            looks: Looks::new(Duration::ZERO, LOOKING_IS_ONE_IN),
+            next_files: Duration::ZERO,
+        }
     }
 }
 
@@ -111,16 +129,16 @@ impl Placer {
     pub fn step(&mut self, live: &mut Live, names: bool, by: &mut Protector<'_>) {
         let id = self.process;
         let elapsed = live.elapsed();
-        if elapsed < self.next_look {
+        if !self.looks.begin(elapsed, LOOK_EVERY) {
             return;
         }
-        self.next_look = elapsed + LOOK_EVERY;
         let since = live.first_suspect.map(|at| elapsed.saturating_sub(at));
         if since.is_some_and(|since| names || since >= WITHOUT_NAMES) {
             let unwatched = live.watch_refused.is_some();
             let process = live.session.process(id);
             self.look(process, elapsed, unwatched, by);
         }
+        self.looks.end();
         if self.placed.is_empty() {
             return;
         }

@@ -4,6 +4,7 @@
 
 use crate::claimed::{Claimed, claimed};
 use crate::executing;
+use crate::looks::Looks;
 use crate::observer::{Attention, LiveObserver};
 use crate::progress::{Latest, SHOWN_EVERY, Seen, Show, Stage, Suspected};
 use crate::quiet::Quiet;
@@ -48,6 +49,9 @@ const READING_IS_ONE_IN: u32 = 100;
 /// The same in the first moments, in which a program maps most of what it will have.
 const READING_IS_ONE_IN_AT_FIRST: u32 = 4;
 
+/// Of this much time, searches for suspects take one part at most, with what is worked out for the bursts.
+const SEARCHING_IS_ONE_IN: u32 = 50;
+
 /// The longest duration of one burst.
 const BURST: Duration = Duration::from_millis(4);
 /// The most hits in one burst. Ten rounds between two threads confirm, and some hits are lost
@@ -87,7 +91,7 @@ pub struct Live {
     started: Instant,
     start: Time,
     next_maps: Duration,
-    next_suspects: Duration,
+    searches: Looks,
     /// When the first line was suspected, since the start.
     pub first_suspect: Option<Duration>,
     /// Why watchpoints are no longer used, if so.
@@ -126,7 +130,7 @@ impl Live {
             started: Instant::now(),
             start: monotonic_now(),
             next_maps: Duration::ZERO,
-            next_suspects: Duration::from_millis(10),
+            searches: Looks::new(Duration::from_millis(10), SEARCHING_IS_ONE_IN),
             first_suspect: None,
             show: None,
             next_show: Duration::ZERO,
@@ -176,9 +180,9 @@ impl Live {
         let elapsed = self.elapsed();
         if !over {
             self.refresh_mappings(elapsed);
-            if elapsed >= self.next_suspects {
-                self.next_suspects = elapsed + self.suspects_after();
+            if self.searches.begin(elapsed, self.suspects_after()) {
                 self.watch();
+                self.searches.end();
             }
             if elapsed >= self.next_show {
                 self.next_show = elapsed + SHOWN_EVERY;

@@ -1,7 +1,14 @@
 //! The clock of all events' times.
 
 use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 use sunder_access::Time;
+
+/// The CPU time of the calling thread so far.
+pub fn thread_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
 
 /// Now, on `CLOCK_MONOTONIC`.
 pub fn monotonic_now() -> Time {

@@ -24,7 +24,7 @@ pub mod remote;
 pub mod slots;
 pub mod watch;
 
-pub use clock::monotonic_now;
+pub use clock::{monotonic_now, thread_time};
 pub use code::ProcessCode;
 pub use decode::{CodeRange, CodeSource, Decoded, Decoder, NearAccess, Slot};
 pub use error::ObserveError;

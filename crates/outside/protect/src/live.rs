@@ -22,13 +22,15 @@ use sunder_findings::IsolatedObject;
 use sunder_gain::gauge::READ_EVERY;
 use sunder_guests::MemoryFile;
 use sunder_hooking::call_sites::Chain;
-use sunder_live::{Live, LiveRemedy, Loaded, run_observed};
+use sunder_live::{Live, LiveRemedy, Loaded, Looks, run_observed};
 use sunder_observe::launch::Child;
 use sunder_observe::{ObserveError, monotonic_now};
 use sunder_stop::Collector;
 
 /// Pause between two looks at the lines.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Of this much time, looks take one part at most.
+const LOOKING_IS_ONE_IN: u32 = 33;
 /// Runs the program to its end. Global variables of `targets` are isolated from the beginning.
 ///
 /// # Errors
@@ -59,7 +61,7 @@ pub struct Protector<'a> {
     collector: Option<Collector>,
     chooser: Chooser,
     placed: Placed,
-    next_look: Duration,
+    looks: Looks,
 }
 
 impl<'a> Protector<'a> {
@@ -84,7 +86,7 @@ impl<'a> Protector<'a> {
             collector: None,
             chooser: Chooser::new(options.strict),
             placed: Placed::default(),
-            next_look: Duration::ZERO,
+            looks: Looks::new(Duration::ZERO, LOOKING_IS_ONE_IN),
         })
     }
 
@@ -254,15 +256,15 @@ impl LiveRemedy for Protector<'_> {
             return;
         }
         keeper.expect_work();
-        if elapsed < self.next_look {
+        if !self.looks.begin(elapsed, LOOK_EVERY) {
             return;
         }
-        self.next_look = elapsed + LOOK_EVERY;
         let unwatched = live.watch_refused.is_some();
         let seconds = elapsed.as_secs_f64();
         let process = live.session.process(root);
         self.chooser
             .look(process, keeper, monotonic_now(), seconds, unwatched);
+        self.looks.end();
     }
 
     fn patience(&self) -> Option<Duration> {

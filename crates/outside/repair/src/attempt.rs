@@ -167,11 +167,14 @@ impl Attempt {
     }
 
     /// Whether its bytes did not stay away, and whoever else can help is welcome at `now`: not as long
-    /// as another layout is looked for because some bytes had stayed together.
+    /// as another layout is looked for because some bytes had stayed together, or they are about to be
+    /// tried again because one thread seemed to lose.
     pub fn has_failed(&self, now: u64) -> bool {
+        let mixed = self.stays.iter().filter(|stay| stay.is_mixed()).count();
         let is_over = |stay: &Stay| {
             let seeks = stay.rethought.is_some_and(Rethought::seeks_layout);
-            let waits = u64::from(seeks) * RETHINK.as_nanos() as u64;
+            let again = stay.is_mixed() && mixed == 1;
+            let waits = u64::from(seeks || again) * RETHINK.as_nanos() as u64;
             stay.back
                 .is_some_and(|(_, at)| now >= at.saturating_add(waits))
         };

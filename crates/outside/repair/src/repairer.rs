@@ -28,7 +28,7 @@ use sunder_findings::{Repair, Unrepaired};
 use sunder_gain::before::{Before, Measured};
 use sunder_gain::gauge::READ_EVERY;
 use sunder_hooking::Calls;
-use sunder_live::{Live, LiveRemedy, Loaded, Stage};
+use sunder_live::{Live, LiveRemedy, Loaded, Looks, Stage};
 use sunder_observe::ObserveError;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::launch::Child;
@@ -39,6 +39,8 @@ use sunder_wire::remap::{ACTIVE, AREAS, Area, NO_HOOKS, NOT_LOADED, READY, ROLLI
 
 /// Pause between two looks at the lines.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Of this much time, looks take one part at most.
+const LOOKING_IS_ONE_IN: u32 = 33;
 /// Time that watchpoints may cost at first. A move stops all threads for longer, so a line that is
 /// worth it is confirmed as soon as it can be.
 const ADVANCE: Duration = Duration::from_millis(4);
@@ -71,7 +73,7 @@ pub struct Repairer {
     /// Its files, also after its end.
     pub files: Arc<ForeignFiles>,
     started: Time,
-    next_look: Duration,
+    looks: Looks,
     /// Chooses what is moved.
     pub chooser: Chooser,
     calls: Calls,
@@ -185,10 +187,72 @@ impl LiveRemedy for Repairer {
             return;
         }
         self.follow_moves(live);
-        if elapsed < self.next_look || live.first_suspect.is_none() {
-            return;
+        if live.first_suspect.is_some() && self.looks.begin(elapsed, LOOK_EVERY) {
+            self.look(live);
+            self.looks.end();
         }
-        self.next_look = elapsed + LOOK_EVERY;
+    }
+
+    fn ended(&mut self, live: &mut Live) {
+        self.note_undecided(live);
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        let measuring = matches!(self.gauge, Before::Measuring(..))
+            || self.attempts.iter().any(Attempt::is_measuring);
+        (measuring || self.chaos.is_some()).then_some(READ_EVERY)
+    }
+
+    fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {
+        if self.stops {
+            return Ok(sunder_stop::exit(self.process).map(ExitStatus::from_raw));
+        }
+        child.try_wait()
+    }
+}
+
+impl Repairer {
+    /// A repairer of a program into which the library gets by `entry`; `chaos` is the seed of
+    /// chaos mode.
+    ///
+    /// # Errors
+    /// If the kernel gives us no memory.
+    pub fn new(entry: Entry, chaos: Option<u64>) -> Result<Self> {
+        let file = match entry {
+            Entry::Preloaded(_) => ControlFile::with_plan()?,
+            _ => ControlFile::unshared()?,
+        };
+        Ok(Self {
+            dry_run: false,
+            may_stop: true,
+            file: Arc::new(file),
+            entry,
+            server: None,
+            stops: false,
+            retired: false,
+            detail: Detail::Report,
+            process: ProcessId(0),
+            files: Arc::new(ForeignFiles::ours()),
+            started: Time(0),
+            looks: Looks::new(Duration::ZERO, LOOKING_IS_ONE_IN),
+            chooser: Chooser::default(),
+            calls: Calls::to_move(),
+            chaos: chaos.map(Chaos::new),
+            attempts: Vec::new(),
+            gauge: Before::Nothing,
+            is_planning: false,
+            mappings: Mappings::new(),
+            refused: Vec::new(),
+            undecided: None,
+            taken: Vec::new(),
+            hindrance: None,
+            unloadable: None,
+            began: false,
+        })
+    }
+
+    /// Looks at the program's lines, and begins a move if one is due.
+    fn look(&mut self, live: &mut Live) {
         self.take_back();
         live.session.process(self.process).stops_to_move = self.stops_to_move();
         if !self.can_move() || self.waits_to_go_on() {
@@ -237,64 +301,6 @@ impl LiveRemedy for Repairer {
                 self.refused.push(refused);
             }
         }
-    }
-
-    fn ended(&mut self, live: &mut Live) {
-        self.note_undecided(live);
-    }
-
-    fn patience(&self) -> Option<Duration> {
-        let measuring = matches!(self.gauge, Before::Measuring(..))
-            || self.attempts.iter().any(Attempt::is_measuring);
-        (measuring || self.chaos.is_some()).then_some(READ_EVERY)
-    }
-
-    fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {
-        if self.stops {
-            return Ok(sunder_stop::exit(self.process).map(ExitStatus::from_raw));
-        }
-        child.try_wait()
-    }
-}
-
-impl Repairer {
-    /// A repairer of a program into which the library gets by `entry`; `chaos` is the seed of
-    /// chaos mode.
-    ///
-    /// # Errors
-    /// If the kernel gives us no memory.
-    pub fn new(entry: Entry, chaos: Option<u64>) -> Result<Self> {
-        let file = match entry {
-            Entry::Preloaded(_) => ControlFile::with_plan()?,
-            _ => ControlFile::unshared()?,
-        };
-        Ok(Self {
-            dry_run: false,
-            may_stop: true,
-            file: Arc::new(file),
-            entry,
-            server: None,
-            stops: false,
-            retired: false,
-            detail: Detail::Report,
-            process: ProcessId(0),
-            files: Arc::new(ForeignFiles::ours()),
-            started: Time(0),
-            next_look: Duration::ZERO,
-            chooser: Chooser::default(),
-            calls: Calls::to_move(),
-            chaos: chaos.map(Chaos::new),
-            attempts: Vec::new(),
-            gauge: Before::Nothing,
-            is_planning: false,
-            mappings: Mappings::new(),
-            refused: Vec::new(),
-            undecided: None,
-            taken: Vec::new(),
-            hindrance: None,
-            unloadable: None,
-            began: false,
-        })
     }
 
     /// At the end: what seems to be worth a move is told even if nothing came of it, so that nobody

@@ -3,7 +3,8 @@
 
 use sunder_access::ThreadId;
 use sunder_gain::gained::{least, mean};
-use sunder_plan::progress::Gain;
+use sunder_plan::progress::{Gain, WORTH_KEEPING};
+use sunder_wire::remap::BY_TOOL;
 
 /// One stay of the bytes at their new place.
 #[derive(Clone, Debug, Default)]
@@ -77,6 +78,15 @@ impl Stay {
     /// How many times as fast the threads got on; the mean of all.
     pub fn gain(&self) -> Option<f64> {
         mean(&self.gains)
+    }
+
+    /// Whether it has ended because one thread lost where the others gained.
+    pub fn is_mixed(&self) -> bool {
+        let by_tool = self.back.is_some_and(|(why, _)| why == BY_TOOL);
+        by_tool
+            && self.rethought.is_none()
+            && !self.undone
+            && self.gain().is_some_and(|gain| gain >= WORTH_KEEPING)
     }
 
     /// The same of the thread that got on worst.

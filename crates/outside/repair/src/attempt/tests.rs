@@ -117,6 +117,31 @@ fn what_the_user_puts_back_is_told_as_that() {
     assert_eq!(why_back(&attempt, None).as_deref(), Some(YOU));
 }
 
+/// One thread seemed to lose where the others gained. It is tried again soon, once.
+#[test]
+fn nobody_else_is_welcome_until_a_mixed_gain_was_tried_again() {
+    let (mut attempt, area) = (attempt(), area());
+    let gain = |ratio| Gain {
+        ratio,
+        before: 1.0,
+        after: ratio,
+        clocks: 1,
+    };
+    for (times, at) in [(1, SECOND), (2, 11 * SECOND)] {
+        moved(&area, at);
+        step(&mut attempt, &area, at, &[]);
+        let stay = attempt.stays.last_mut().expect("it is moved");
+        stay.gains = vec![(ThreadId(1), gain(0.8)), (ThreadId(2), gain(3.0))];
+        put_back(&area, at + 1, BY_TOOL);
+        step(&mut attempt, &area, at + 1, &[]);
+        let soon = at + 1 + SECOND / 2;
+        assert_eq!(attempt.has_failed(soon), times == 2);
+        let next = step(&mut attempt, &area, soon, &[]);
+        assert_eq!(matches!(next, Next::Mark), times == 1);
+        attempt.again(&area);
+    }
+}
+
 /// Other threads came to contend for bytes that no group holds. They go back, and are moved again only
 /// after there was time to look for another layout.
 #[test]
