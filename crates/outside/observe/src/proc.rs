@@ -41,7 +41,7 @@ pub use mem::{MemoryUse, hold_memory, memory};
 pub use meminfo::available_memory;
 pub use own_limits::own_limit;
 pub use own_memory::{OwnMemory, memory_left, own_address_space, own_memory};
-pub use ran::{Use, busy_ticks, use_of, waited_for_cpu};
+pub use ran::{Use, busy_ticks, ran_for, use_of, waited_for_cpu};
 pub use smaps::{Flagged, flagged, flagged_of};
 pub(crate) use stat::busiest_first;
 pub use stat::{arguments, childrens_percent, start_ticks, started, state};

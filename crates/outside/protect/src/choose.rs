@@ -177,24 +177,27 @@ impl Chooser {
         self.gains.expect_nothing();
     }
 
-    /// Takes in what isolating objects has gained. Those by which threads lost time are shared again.
+    /// Takes in what isolating objects has gained. Those by which threads lost time are shared again, as
+    /// are those whose threads are hardly ever isolated.
     pub fn take_in(&mut self, gained: Gained, keeper: &Keeper) {
-        let Some(progress) = progress(&gained.threads) else {
-            return;
-        };
-        let lost = gained.is_loss();
+        let progress = progress(&gained.threads);
+        let lost = progress.as_ref().filter(|_| gained.is_loss()).map(told);
+        let seldom = gained.too_seldom().map(|part| {
+            let percent = part * 100.0;
+            format!("its threads were isolated for {percent:.0} % of the time only")
+        });
+        let why = lost.or(seldom);
         for one in self.isolated.get_mut(gained.objects).into_iter().flatten() {
-            one.progress = Some(progress.clone());
-            if lost {
+            one.progress = progress.clone().or(one.progress.take());
+            if let Some(why) = &why {
                 let name = &one.name;
                 self.left_out.push(format!(
-                    "`{name}` any more: isolating it did not help: {}",
-                    told(&progress)
+                    "`{name}` any more: isolating it did not help: {why}"
                 ));
                 self.in_vain.extend(&one.spans);
             }
         }
-        if lost {
+        if why.is_some() {
             let in_vain = &self.in_vain;
             self.subjects.retain(|subject| {
                 let lost = in_vain.iter().any(|span| span.overlaps(subject.span()));
@@ -427,6 +430,7 @@ mod tests {
             objects,
             threads: threads.zip(ratios.iter().map(gain)).collect(),
             fair: true,
+            isolated_for: None,
         }
     }
 
@@ -493,6 +497,18 @@ mod tests {
         assert_eq!(chooser.subjects.len(), 1);
         let told = "`bad` any more: isolating it did not help: 2 threads got on 0.71 times as fast as before (by thread 0.50 to 1.00)";
         assert_eq!(chooser.left_out, [told]);
+        // The third is hardly ever isolated.
+        chosen(&mut chooser, &mut keeper, "short", 0x40_0000);
+        let mut seldom = gained(2..3, &[]);
+        seldom.isolated_for = Some(0.2);
+        chooser.take_in(seldom, &keeper);
+        assert_eq!(chooser.subjects.len(), 2);
+        let mut seldom = gained(2..3, &[]);
+        seldom.isolated_for = Some(0.014);
+        chooser.take_in(seldom, &keeper);
+        assert_eq!(chooser.subjects.len(), 1);
+        let told = "`short` any more: isolating it did not help: its threads were isolated for 1 % of the time only";
+        assert_eq!(chooser.left_out[1], told);
         let gains = chooser
             .isolated
             .iter()

@@ -20,6 +20,11 @@ use sunder_wire::isolation::{Control, state};
 /// How long threads of which objects were isolated are measured.
 const MOST: Duration = Duration::from_secs(2);
 
+/// Threads that are isolated for less than this part of the time gain less than what isolating costs them.
+const LEAST_PART: f64 = 0.05;
+/// Threads computed natively for most of the time if each had a CPU for this part of it.
+const NATIVELY: f64 = 0.25;
+
 /// The gain of isolating some objects.
 #[derive(Debug)]
 pub struct Gained {
@@ -30,9 +35,17 @@ pub struct Gained {
     /// Whether the threads ran side by side before: threads that take turns on a CPU do not contend, and
     /// nothing is gained by taking them apart then.
     pub fair: bool,
+    /// For which part of the time any of the threads was isolated, if they computed natively for most
+    /// of it.
+    pub isolated_for: Option<f64>,
 }
 
 impl Gained {
+    /// For which part of the time threads were isolated, if that is too little to gain anything by it.
+    pub fn too_seldom(&self) -> Option<f64> {
+        self.isolated_for.filter(|part| *part < LEAST_PART)
+    }
+
     /// Whether threads lost more than chance explains.
     pub fn is_loss(&self) -> bool {
         self.fair && mean(&self.threads).is_some_and(|mean| mean * WORTH_KEEPING < 1.0)
@@ -57,9 +70,37 @@ struct Open {
     before: Windows,
     fair: bool,
     isolated: BTreeMap<ThreadId, InWorker>,
+    looks: Looks,
     /// What a first window showed, if that was a loss. A second one must show it, too: at first, threads
     /// copy the pages.
     loss: Option<Gained>,
+}
+
+/// How the threads ran, in all windows.
+#[derive(Default)]
+struct Looks {
+    /// When they were first looked at, and their native CPU time until then.
+    first: Option<(Time, Duration)>,
+    all: u32,
+    /// The looks at which any of the threads was isolated.
+    isolated: u32,
+}
+
+impl Looks {
+    /// One more look, at which threads have had so much CPU time natively.
+    fn add(&mut self, now: Time, isolated: bool, ran: impl FnOnce() -> Duration) {
+        self.first.get_or_insert_with(|| (now, ran()));
+        self.all += 1;
+        self.isolated += u32::from(isolated);
+    }
+
+    /// As [`Gained::isolated_for`], of so many threads.
+    fn isolated_for(&self, now: Time, threads: usize, ran: Duration) -> Option<f64> {
+        let (since, before) = self.first?;
+        let all = now.since(since).mul_f64(threads as f64 * NATIVELY);
+        let natively = ran.saturating_sub(before) >= all;
+        natively.then(|| f64::from(self.isolated) / f64::from(self.all))
+    }
 }
 
 enum InWorker {
@@ -100,6 +141,7 @@ impl Gains {
                 before,
                 fair,
                 isolated: BTreeMap::new(),
+                looks: Looks::default(),
                 loss: None,
             });
         }
@@ -119,9 +161,9 @@ impl Gains {
         let workers = workers(control);
         let mut known = Vec::new();
         self.open.retain_mut(|open| {
-            open.read(process, &workers);
+            open.read(process, &workers, now);
             let over = open.is_complete() || now.since(open.since) > MOST;
-            let Some(gained) = over.then(|| open.end(now)).flatten() else {
+            let Some(gained) = over.then(|| open.end(process, now)).flatten() else {
                 return true;
             };
             known.push(gained);
@@ -132,7 +174,11 @@ impl Gains {
 }
 
 impl Open {
-    fn read(&mut self, process: ProcessId, workers: &BTreeMap<ThreadId, ProcessId>) {
+    fn read(&mut self, process: ProcessId, workers: &BTreeMap<ThreadId, ProcessId>, now: Time) {
+        let isolated = self.before.keys().any(|one| workers.contains_key(one));
+        let threads = &self.before;
+        let ran = || ran(process, threads.keys());
+        self.looks.add(now, isolated, ran);
         for thread in self.before.keys() {
             let now = workers.get(thread);
             match (self.isolated.get_mut(thread), now) {
@@ -172,7 +218,10 @@ impl Open {
     }
 
     /// The gain, as the window is over at `now`; `None` if there must be another window.
-    fn end(&mut self, now: Time) -> Option<Gained> {
+    fn end(&mut self, process: ProcessId, now: Time) -> Option<Gained> {
+        let threads = self.before.keys();
+        let ran = ran(process, threads.clone());
+        let isolated_for = self.looks.isolated_for(now, threads.len(), ran);
         let seen = std::mem::take(&mut self.isolated).into_iter();
         let measured = seen.filter_map(|(thread, seen)| match seen {
             // A worker has one thread.
@@ -183,6 +232,7 @@ impl Open {
             objects: self.objects.clone(),
             threads: gains(&self.before, &measured.collect()),
             fair: self.fair,
+            isolated_for,
         };
         match self.loss.take() {
             None if gained.is_loss() => {
@@ -197,6 +247,13 @@ impl Open {
             _ => Some(gained),
         }
     }
+}
+
+/// The CPU time of these threads so far.
+fn ran<'a>(process: ProcessId, threads: impl Iterator<Item = &'a ThreadId>) -> Duration {
+    threads
+        .filter_map(|&thread| proc::ran_for(process, thread))
+        .sum()
 }
 
 /// The worker of each thread that is isolated now. The program may have written any numbers.
@@ -226,6 +283,35 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
     use std::sync::{Arc, Mutex};
     use std::time::Instant;
+
+    #[test]
+    fn threads_that_compute_natively_are_isolated_too_seldom_or_not() {
+        let at = |ms: u64| Time(ms * 1_000_000);
+        let part = |isolated_of_100: u32, ran_ms: u64| {
+            let mut looks = Looks::default();
+            for n in 0..100 {
+                looks.add(at(10), n < isolated_of_100, || Duration::from_millis(500));
+            }
+            let ran = Duration::from_millis(500 + ran_ms);
+            let isolated_for = looks.isolated_for(at(1010), 2, ran);
+            let (objects, threads, fair) = (0..1, Vec::new(), true);
+            Gained {
+                objects,
+                threads,
+                fair,
+                isolated_for,
+            }
+            .too_seldom()
+        };
+        // Of a second, two threads computed for a second and a half natively.
+        assert_eq!(part(4, 1500), Some(0.04));
+        assert_eq!(part(0, 1500), Some(0.0));
+        assert_eq!(part(5, 1500), None);
+        // They slept, and may compute later.
+        assert_eq!(part(0, 400), None);
+        let never = Looks::default();
+        assert_eq!(never.isolated_for(at(1), 2, Duration::from_secs(1)), None);
+    }
 
     /// What the thread of the test is told, and what it tells.
     #[derive(Default)]

@@ -38,9 +38,19 @@ pub fn use_of(process: ProcessId) -> Option<Use> {
 /// For how long this thread could have run so far, but had no CPU; `None` if it is gone, or the kernel
 /// does not tell.
 pub fn waited_for_cpu(process: ProcessId, thread: ThreadId) -> Option<Duration> {
+    scheduled(process, thread, 1)
+}
+
+/// The CPU time of this thread so far; `None` if it is gone, or the kernel does not tell.
+pub fn ran_for(process: ProcessId, thread: ThreadId) -> Option<Duration> {
+    scheduled(process, thread, 0)
+}
+
+/// The time that is the field `number` of a thread's `schedstat`.
+fn scheduled(process: ProcessId, thread: ThreadId, number: usize) -> Option<Duration> {
     let text = Folder::Thread(process, thread).text("schedstat").ok()?;
-    let waited = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(Duration::from_nanos(waited))
+    let time = text.split_whitespace().nth(number)?.parse().ok()?;
+    Some(Duration::from_nanos(time))
 }
 
 /// CPU time of everything that ran on this machine so far, of all CPUs together, in clock ticks. What a
