@@ -277,6 +277,10 @@ impl LiveRemedy for Shown {
         false
     }
 
+    fn can_follow(&self) -> bool {
+        false
+    }
+
     fn begins(&mut self, process: ProcessId) -> Result<()> {
         self.process = Some(process);
         Ok(())
