@@ -2,10 +2,11 @@
 
 use crate::called::called;
 use crate::hoist;
-use crate::layout::{Layout, array_type};
+use crate::layout::{Layout, Part, array_type};
 use crate::library_types::is_foreign_type;
 use crate::place;
 use crate::slices::{self, Division};
+use crate::truly_shared::{is_lock, names_a_lock};
 use crate::words::{counted, quoted};
 use std::collections::BTreeSet;
 use sunder_findings::{Advice, Fix, Object};
@@ -24,7 +25,7 @@ pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
         Some(size) if size % line == 0 => all.push(array.start_on_a_line(size)),
         // Whatever is wider than an element is an object that lies there.
         Some(1) if layout.parts.iter().any(|p| p.word.size > 1) => all.push(array.round_up()),
-        Some(size) if division != Division::Single => {
+        Some(size) if division != Division::Single && !is_for_anyone(layout, division) => {
             let threads: BTreeSet<_> = owners.values().collect();
             let start = (!layout.starts_on_a_line()).then(|| array.start().1);
             let parts = (division, threads.len());
@@ -37,6 +38,17 @@ pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
         all.extend(hoist::advise(layout));
     }
     Some(all)
+}
+
+/// Whether any thread may use any element, whichever it was seen to use: the locks of a table that a hash
+/// chooses from protect nothing if each thread has a table of its own, and no thread can keep to a run of
+/// them. The same for what threads update atomically here and there.
+fn is_for_anyone(layout: &Layout, division: Division) -> bool {
+    let object = &layout.finding.object;
+    let names = [object.name.as_deref(), object.type_name.as_deref()];
+    names.into_iter().flatten().any(names_a_lock)
+        || layout.parts.iter().any(|part| is_lock(layout, part))
+        || division == Division::Scattered && layout.parts.iter().any(Part::is_updated)
 }
 
 /// Whether the object is, or holds the bits of, a `std::vector<bool>`.

@@ -308,15 +308,25 @@ fn interference(line: u32) -> &'static str {
     }
 }
 
-fn bare(name: &str) -> &str {
-    name.strip_prefix("struct ")
-        .or_else(|| name.strip_prefix("class "))
-        .unwrap_or(name)
+/// The name by which a type is declared: without its kind, and without the function that it is local to.
+fn bare(whole: &str) -> &str {
+    let name = whole.strip_prefix("struct ");
+    let name = name
+        .or_else(|| whole.strip_prefix("class "))
+        .unwrap_or(whole);
+    name.rsplit_once(")::").map_or(name, |(_, local)| local)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_local_type_is_declared_by_its_own_name() {
+        assert_eq!(bare("struct stats"), "stats");
+        assert_eq!(bare("class a::Stats"), "a::Stats");
+        assert_eq!(bare("solution(int, char)::Accumulator"), "Accumulator");
+    }
 
     #[test]
     fn the_extension_decides() {

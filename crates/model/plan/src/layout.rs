@@ -313,6 +313,11 @@ impl Part<'_> {
         self.word.stores() as f64 > self.word.accesses() as f64 * RARE_WRITES
     }
 
+    /// Whether any thread updates it atomically.
+    pub(crate) fn is_updated(&self) -> bool {
+        self.word.threads.iter().any(|thread| thread.updates > 0)
+    }
+
     /// Whether several threads use it and at least one writes.
     pub(crate) fn truly_shared(&self) -> bool {
         self.owner().is_none() && self.written()

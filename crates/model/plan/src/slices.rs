@@ -2,7 +2,7 @@
 //! parts of two threads is enough, and padding each element would make the array many times larger.
 //! Called by the advice for arrays.
 
-use crate::layout::Layout;
+use crate::layout::{Layout, Part};
 use crate::words::counted;
 use std::collections::{BTreeMap, BTreeSet};
 use sunder_findings::{Advice, Fix};
@@ -70,16 +70,20 @@ pub(crate) fn advise(
         .map(|start| format!(" {start}"))
         .unwrap_or_default();
     let threads_ = counted(threads, "thread");
+    // Whatever is updated atomically may be another thread's, too.
+    let own = match layout.parts.iter().any(Part::is_updated) {
+        true => "",
+        false => "; or give each thread an array of its own",
+    };
     let text = match division {
         Division::Scattered => format!(
             "{threads_} use elements of {name} between those of others ({element} bytes each): \
-             let each work on a run of its own, and {between}; or give each thread an array of \
-             its own. Padding each element would make it many times larger.",
+             let each work on a run of its own, and {between}{own}. Padding each element would make \
+             it many times larger.",
         ),
         _ => format!(
             "Each of {threads_} works on a slice of {name} ({} an element), and \
-             slices of two threads meet inside a line: {between}{rounded}; or give each thread an \
-             array of its own.{start}",
+             slices of two threads meet inside a line: {between}{rounded}{own}.{start}",
             counted(usize::try_from(element).unwrap_or(usize::MAX), "byte"),
         ),
     };

@@ -187,7 +187,7 @@ fn locks(function: &str) -> bool {
         .any(|start| name.starts_with(start))
 }
 
-fn names_a_lock(name: &str) -> bool {
+pub(crate) fn names_a_lock(name: &str) -> bool {
     let name = name
         .to_lowercase()
         .replace("lockfree", "")
