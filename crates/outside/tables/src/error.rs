@@ -23,6 +23,17 @@ pub enum TableError {
         /// The folder.
         path: PathBuf,
     },
+    /// The pages of a file are packed in a way that is not read here.
+    #[error(
+        "{path} is packed with {packing}, which is not read: have the engine write it with Zstandard, with \
+         Snappy or unpacked (in DuckDB by `COMPRESSION zstd`)"
+    )]
+    Packing {
+        /// The file.
+        path: PathBuf,
+        /// What the library calls the packing.
+        packing: String,
+    },
     /// The Parquet library refused a file.
     #[error("{path} is no Parquet file that can be used: {source}")]
     Parquet {
@@ -130,9 +141,15 @@ impl TableError {
 
     /// An error of the library about `path`.
     pub(crate) fn parquet(path: &Path, source: ParquetError) -> Self {
-        Self::Parquet {
-            path: path.to_owned(),
-            source,
+        let path = path.to_owned();
+        // As the library of this version says it.
+        let said = source.to_string();
+        match said.split_once("Disabled feature at compile time: ") {
+            Some((_, packing)) => Self::Packing {
+                path,
+                packing: packing.to_owned(),
+            },
+            None => Self::Parquet { path, source },
         }
     }
 }

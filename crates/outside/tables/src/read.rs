@@ -237,6 +237,8 @@ impl OfFile {
 mod tests {
     use super::*;
     use crate::table::{Values, Writer};
+    use parquet::basic::Compression;
+    use parquet::errors::ParquetError;
     use std::fs::File;
 
     /// A row in bucket 0 of one.
@@ -255,7 +257,13 @@ mod tests {
     /// Writes rows as an exporter does, but in any order and with any numbers.
     fn write(path: &Path, groups: &[Vec<Row>]) {
         let file = File::create(path).expect("a file");
-        let mut writer = Writer::new(file, path, &ACCESSES, &[]).expect("a table");
+        write_with(
+            Writer::new(file, path, &ACCESSES, &[]).expect("a table"),
+            groups,
+        );
+    }
+
+    fn write_with(mut writer: Writer, groups: &[Vec<Row>]) {
         for rows in groups {
             let long = |of: fn(&Row) -> i64| rows.iter().map(of).collect::<Vec<i64>>();
             let int = |of: fn(&Row) -> i32| rows.iter().map(of).collect::<Vec<i32>>();
@@ -301,6 +309,24 @@ mod tests {
         std::fs::write(at("_SUCCESS"), "").expect("a note of an engine");
         let seen = read(folder.path(), Disorder::Refuse).expect("in order");
         assert_eq!(seen, rows(0..40));
+    }
+
+    /// DuckDB and Arrow write Snappy unless they are told otherwise.
+    #[test]
+    fn what_engines_write_is_read_or_the_way_to_write_it_is_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.parquet");
+        for packing in [Compression::SNAPPY, Compression::UNCOMPRESSED] {
+            let file = File::create(&path).expect("a file");
+            let writer = Writer::packed(file, &path, &ACCESSES, &[], packing).expect("a table");
+            write_with(writer, &[rows(0..40)]);
+            let seen = read(folder.path(), Disorder::Refuse).expect("in order");
+            assert_eq!(seen, rows(0..40));
+        }
+        // So the library says it.
+        let unread = ParquetError::General("Disabled feature at compile time: lz4".into());
+        let said = TableError::parquet(&path, unread).to_string();
+        assert!(said.contains("packed with lz4"), "{said}");
     }
 
     #[test]

@@ -80,12 +80,25 @@ impl Writer {
         columns: &[Column],
         notes: &[(&str, String)],
     ) -> Result<Self, TableError> {
+        let level = ZstdLevel::try_new(1).unwrap_or_default();
+        Self::packed(file, path, columns, notes, Compression::ZSTD(level))
+    }
+
+    /// As [`Self::new`], with pages packed as an engine may have chosen.
+    pub(crate) fn packed(
+        file: File,
+        path: &Path,
+        columns: &[Column],
+        notes: &[(&str, String)],
+        packing: Compression,
+    ) -> Result<Self, TableError> {
         let failed = |error| TableError::parquet(path, error);
         let fields = columns.iter().map(|column| field(column).map(Arc::new));
         let fields = fields.collect::<Result<Vec<_>, _>>().map_err(failed)?;
         let schema = Type::group_type_builder("rows").with_fields(fields).build();
         let schema = schema.map_err(failed)?;
-        let file = SerializedFileWriter::new(file, Arc::new(schema), properties(columns, notes));
+        let properties = properties(columns, notes, packing);
+        let file = SerializedFileWriter::new(file, Arc::new(schema), properties);
         Ok(Self {
             path: path.to_owned(),
             file: file.map_err(failed)?,
@@ -143,15 +156,18 @@ fn field(column: &Column) -> Result<Type, ParquetError> {
         .build()
 }
 
-fn properties(columns: &[Column], notes: &[(&str, String)]) -> Arc<WriterProperties> {
+fn properties(
+    columns: &[Column],
+    notes: &[(&str, String)],
+    packing: Compression,
+) -> Arc<WriterProperties> {
     let notes = notes
         .iter()
         .map(|(key, value)| KeyValue::new((*key).to_owned(), value.clone()));
-    let level = ZstdLevel::try_new(1).unwrap_or_default();
     let mut properties = WriterProperties::builder()
         // Pages of version 2 are not read by all engines; the encodings are.
         .set_writer_version(WriterVersion::PARQUET_1_0)
-        .set_compression(Compression::ZSTD(level))
+        .set_compression(packing)
         .set_dictionary_page_size_limit(DICTIONARY_BYTES)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_key_value_metadata(Some(notes.collect()));
