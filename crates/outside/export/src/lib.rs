@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod figures;
+mod files;
 mod metrics;
 mod otlp;
 mod page;

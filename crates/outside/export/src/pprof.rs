@@ -1,8 +1,8 @@
 //! The profile of the findings in the format of `pprof`: one file, written anew with each status, with everything since
 //! the watch began.
 
+use crate::files::put_whole;
 use crate::profile::{Frame, Period, Profile, Sample};
-use crate::textfile::replace;
 use anyhow::{Context, Result};
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
@@ -15,7 +15,8 @@ use std::path::Path;
 /// # Errors
 /// If it can't be written.
 pub fn write_pprof(file: &Path, profile: &Profile) -> Result<()> {
-    replace(file, &packed(&profile.whole())?)
+    let bytes = packed(&profile.whole())?;
+    put_whole(file, &bytes).with_context(|| format!("cannot write to {}", file.display()))
 }
 
 /// The period's samples, packed as `pprof` reads them.

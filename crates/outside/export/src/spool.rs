@@ -1,6 +1,7 @@
 //! A queue of batches that have to be sent: bounded, and on disk if a folder is given, so that a restart
 //! loses nothing. A batch is a file; what is written is whole or not there.
 
+use crate::files::{is_of_another, is_ours, put_whole, read_whole};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -49,6 +50,9 @@ impl Spool {
     /// If the folder can't be made or read, or another queue goes on in it.
     pub fn in_folder(folder: &Path, most: u64) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
+        if is_of_another(&fs::metadata(folder)?) {
+            return Err(io::Error::other("it belongs to another user"));
+        }
         let locked = lock(folder)?;
         let mut found = Vec::new();
         for entry in fs::read_dir(folder)? {
@@ -57,8 +61,12 @@ impl Spool {
             let number = path
                 .file_stem()
                 .and_then(|stem| stem.to_str()?.parse().ok());
-            if let (Some(number), true) = (number, path.extension().is_some_and(|e| e == ENDING)) {
-                found.push((number, entry.metadata()?.len(), None));
+            let is_batch = path.extension().is_some_and(|e| e == ENDING);
+            // Of what is no file of ours, nothing is sent.
+            if let (Some(number), true) = (number, is_batch)
+                && let Some(batch) = entry.metadata().ok().filter(is_ours)
+            {
+                found.push((number, batch.len(), None));
             }
         }
         found.sort_by_key(|batch: &(u64, u64, _)| batch.0);
@@ -104,7 +112,7 @@ impl Spool {
         };
         for (number, _, kept) in &mut self.batches {
             if let Some(batch) = kept {
-                write_whole(&path(folder, *number), batch)?;
+                put_whole(&path(folder, *number), batch)?;
                 *kept = None;
             }
         }
@@ -128,15 +136,15 @@ impl Spool {
 
     /// The oldest batch; [`Self::done`] takes it away.
     pub fn first(&mut self) -> Option<(u64, Vec<u8>)> {
-        while let Some((number, _, kept)) = self.batches.front() {
-            let number = *number;
+        while let Some((number, size, kept)) = self.batches.front() {
+            let (number, size) = (*number, *size);
             let read = match kept {
                 Some(batch) => Some(batch.clone()),
-                None => self.path(number).and_then(|path| fs::read(path).ok()),
+                None => (self.path(number)).and_then(|path| read_whole(&path, size).ok()),
             };
             match read {
                 Some(batch) => return Some((number, batch)),
-                // Somebody has taken the file away.
+                // Somebody has taken the file away, or put another one there.
                 None => {
                     self.dropped += 1;
                     self.done(number);
@@ -213,16 +221,6 @@ fn path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:020}.{ENDING}"))
 }
 
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let aside = path.with_extension("new");
-    let written = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, path));
-    if written.is_err() {
-        // A full disk has taken a part.
-        let _ = fs::remove_file(&aside);
-    }
-    written
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,6 +254,28 @@ mod tests {
         assert_eq!(all, (1..6).map(|n| vec![n; 10]).collect::<Vec<_>>());
         assert_eq!((spool.bytes(), spool.dropped()), (0, 0));
         assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 0);
+    }
+
+    /// Root's watch would send it to whoever receives.
+    #[test]
+    fn what_is_no_file_of_ours_is_not_sent() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let secret = folder.path().join("secret");
+        fs::write(&secret, [7; 10]).expect("written");
+        let planted = |number| path(folder.path(), number);
+        std::os::unix::fs::symlink(&secret, planted(0)).expect("made");
+        let mut spool = Spool::in_folder(folder.path(), 100).expect("a queue");
+        assert_eq!(spool.bytes(), 0);
+        // While the queue goes on, too.
+        for n in [1, 2] {
+            put(&mut spool, vec![n; 10]);
+        }
+        assert_eq!(spool.waiting(), (2, 2));
+        fs::remove_file(planted(0)).expect("ours");
+        std::os::unix::fs::symlink(&secret, planted(0)).expect("made");
+        assert_eq!(take_all(&mut spool), [vec![2; 10]]);
+        assert_eq!(spool.dropped(), 1);
+        assert_eq!(fs::read(&secret).expect("it is there"), [7; 10]);
     }
 
     #[test]
