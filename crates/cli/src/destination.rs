@@ -172,11 +172,18 @@ fn put(folder: &File, name: &OsString, text: &[u8]) -> std::io::Result<()> {
 /// # Errors
 /// If standard output can't be written.
 pub fn print(text: &str) -> Result<()> {
+    print_to_reader(text).map(drop)
+}
+
+/// As [`print`]; whether somebody may still read it.
+///
+/// # Errors
+/// If standard output can't be written.
+pub fn print_to_reader(text: &str) -> Result<bool> {
     match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(e).context("cannot write to standard output")
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(e).context("cannot write to standard output"),
     }
 }
 

@@ -52,6 +52,9 @@ pub fn run(options: &Watch) -> Result<u8> {
             status.own_cpu_seconds += own_cpu_seconds() - own;
         }
         told.tell(&record);
+        if told.is_for_nobody() {
+            break;
+        }
     }
     told.end();
     if observing.has_failed() {

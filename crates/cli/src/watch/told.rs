@@ -1,7 +1,7 @@
 //! Where records go: standard output, files, Prometheus, and collectors of OpenTelemetry.
 
 use crate::args::Watch;
-use crate::destination::print;
+use crate::destination::print_to_reader;
 use crate::output::{complain, note};
 use anyhow::{Context, Result};
 use std::fs::File;
@@ -23,6 +23,8 @@ pub struct Told {
     quiet: bool,
     /// Whether people read standard output.
     terminal: bool,
+    /// Whether nobody reads standard output any more.
+    unread: bool,
     files: Vec<(PathBuf, File)>,
     metrics: Metrics,
     server: Option<Server>,
@@ -55,6 +57,7 @@ impl Told {
             once: options.once.is_some(),
             quiet: options.quiet,
             terminal: std::io::stdout().is_terminal(),
+            unread: false,
             files: files.collect::<Result<_>>()?,
             metrics: Metrics::default(),
             server: options.listen.as_deref().map(Server::listen).transpose()?,
@@ -141,14 +144,24 @@ impl Told {
             return;
         }
         let printed = match record {
-            Record::Finding(watched) if self.terminal => print(&watched_text(watched)),
-            Record::Status(_) if self.terminal => Ok(()),
-            _ => print(&line),
+            Record::Finding(watched) if self.terminal => print_to_reader(&watched_text(watched)),
+            Record::Status(_) if self.terminal => Ok(true),
+            _ => print_to_reader(&line),
         };
-        if let Err(error) = printed {
-            complain(&error);
-            self.failed = true;
+        match printed {
+            Ok(is_read) => self.unread |= !is_read,
+            Err(error) => {
+                complain(&error);
+                self.failed = true;
+            }
         }
+    }
+
+    /// Whether whoever read standard output has gone, and there is no other place.
+    pub fn is_for_nobody(&self) -> bool {
+        let others = self.prom_file.is_some() || self.profile.is_some();
+        let others = others || self.server.is_some() || self.otlp.is_some();
+        self.unread && self.files.is_empty() && !others
     }
 
     /// Adds a record to the profile, and writes that with each status.
@@ -197,6 +210,18 @@ impl Told {
                 note(&left(one));
                 // A watch that goes on has done what it could.
                 self.failed |= self.once && one.left.kept < one.left.batches;
+            }
+            for one in ended.iter().filter(|one| one.lost > 0) {
+                let (sink, lost) = (one.sink, one.lost);
+                let (es, were) = if lost == 1 {
+                    ("", "was")
+                } else {
+                    ("es", "were")
+                };
+                note(&format!(
+                    "{sink}: {lost} batch{es} {were} lost: refused, or too large for the room there is"
+                ));
+                self.failed |= self.once;
             }
         }
         if self.once && !self.quiet {

@@ -3,6 +3,7 @@
 use crate::records::{can_watch, findings, records, status, target};
 use crate::support::targets::side_by_side;
 use crate::support::{Ended, plain_sunder};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -61,6 +62,25 @@ pub fn end(mut watch: Ended, signal: i32) {
 
 pub fn has(event: Happening) -> impl Fn(&[Record]) -> bool {
     move |records| findings(records).iter().any(|f| f.event == event)
+}
+
+/// As `sunder watch | head -1`.
+#[test]
+fn a_watch_that_nobody_reads_any_more_ends() {
+    if !can_watch() {
+        return;
+    }
+    let mut command = plain_sunder();
+    command.args(["watch", "--interval", "500ms", "--pid", "1"]);
+    let mut watch = Ended::new(command.stdout(Stdio::piped()));
+    let mut first = String::new();
+    let output = watch.child().stdout.take().expect("it is piped");
+    BufReader::new(output)
+        .read_line(&mut first)
+        .expect("a record");
+    assert!(first.starts_with('{'), "{first}");
+    let ended = watch.child().wait().expect("it ends");
+    assert!(ended.success(), "{ended}");
 }
 
 #[test]

@@ -49,6 +49,20 @@ fn a_receiver_that_says_when_is_not_asked_before_and_one_that_does_not_is_asked_
     }
 }
 
+/// Nothing was lost in silence, and whoever looks at the status learns of it.
+#[test]
+fn a_single_look_whose_batches_are_refused_fails_and_says_so() {
+    if !can_watch() {
+        return;
+    }
+    let receiver = Receiver::start(0, |_| Reply::of(400));
+    let once = ["--once", "1s", "--pid", "1"];
+    let output = sending(receiver.port, &once).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(125));
+    let said = said(&output);
+    assert!(said.contains("1 batch was lost: refused"), "{said}");
+}
+
 #[test]
 fn what_a_slow_receiver_could_not_confirm_is_sent_again() {
     if !can_watch() {

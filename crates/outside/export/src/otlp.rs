@@ -48,6 +48,9 @@ pub struct Ended {
     pub sink: &'static str,
     /// What was not sent.
     pub left: Left,
+    /// Batches that are lost: those that were refused, and those that there was no room for. None if the
+    /// receiver does not want such batches at all, as it has been said.
+    pub lost: u64,
 }
 
 impl Otlp {
@@ -148,9 +151,14 @@ impl Otlp {
     pub fn end(self, patience: Duration) -> (Vec<Ended>, Vec<String>) {
         let until = Instant::now() + patience;
         self.senders().for_each(|(_, sender)| sender.end_by(until));
-        let ended = self.senders().map(|(sink, sender)| Ended {
-            sink,
-            left: sender.wait_for_end(until),
+        let ended = self.senders().map(|(sink, sender)| {
+            let left = sender.wait_for_end(until);
+            let lost = Some(sender.sink()).filter(|sink| !sink.is_off);
+            Ended {
+                sink,
+                left,
+                lost: lost.map_or(0, |sink| sink.lost_batches),
+            }
         });
         let ended = ended.collect();
         (ended, self.notes())
