@@ -32,6 +32,8 @@ pub use moves::Applied;
 
 /// How often it is tried to write the program's own code back.
 const ATTEMPTS: u32 = 3;
+const CONFINED_THREAD: &str = "a thread of it is confined by seccomp, which may end it for kernel calls that it does \
+                               not expect";
 
 /// The library in a program, and what is needed to use it and to take it out.
 pub struct Inside {
@@ -84,6 +86,7 @@ impl Inside {
         inside.is_as_planned()?;
         let begun = Instant::now();
         loop {
+            ensure!(!inside.presence.is_confined(false), CONFINED_THREAD);
             let world = match World::stop(process) {
                 // A thread that did not stop in time is still attached to us, and stopping it again
                 // is refused for that reason.
@@ -95,8 +98,7 @@ impl Inside {
             };
             ensure!(
                 world.threads().iter().all(|t| inside.presence.may_work(t)),
-                "a thread of it is confined by seccomp, which may end it for kernel calls that it does \
-                 not expect"
+                CONFINED_THREAD
             );
             let Some(places) = inside.presence.stands(&world) else {
                 bail!("a thread of it has no stack that can be read, or too long a one");

@@ -51,6 +51,10 @@ impl Presence {
                     continue;
                 }
             }
+            if self.is_confined(true) {
+                why = CONFINED.into();
+                break;
+            }
             match World::stop(self.process) {
                 Ok(world) if self.worker(&world).is_none() => {
                     why = CONFINED.into();

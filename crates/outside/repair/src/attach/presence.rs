@@ -101,6 +101,21 @@ impl Presence {
         confined(task).is_ok_and(|now| now == self.confined)
     }
 
+    /// Whether all threads, or any of them, are confined otherwise than when the library was put in. To be
+    /// asked before they are stopped: the kernel begins the waits of stopped threads anew by a call of its
+    /// own (`restart_syscall`), for which a filter may end the program.
+    pub fn is_confined(&self, all: bool) -> bool {
+        let threads = proc::listed_threads(self.process).unwrap_or_default();
+        let otherwise = |&thread: &ThreadId| {
+            let now = confined(Folder::Thread(self.process, thread));
+            now.is_ok_and(|now| now != self.confined)
+        };
+        match all {
+            true => !threads.is_empty() && threads.iter().all(otherwise),
+            false => threads.iter().any(otherwise),
+        }
+    }
+
     /// Whether a lost thread still runs on our stack or returns through our frame: the next
     /// borrowed thread would overwrite both.
     pub fn is_at_work(&self, file: &ControlFile, world: &World) -> bool {

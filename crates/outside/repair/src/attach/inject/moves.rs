@@ -48,6 +48,9 @@ impl Inside {
             Ok(common) => common,
             Err(why) => return Applied::NotNow(why),
         };
+        if self.presence.is_confined(false) {
+            return Applied::Never(CONFINED.into());
+        }
         let mut world = match World::stop(self.presence.process) {
             Ok(world) => world,
             Err(error) => return Applied::NotNow(error.to_string()),
