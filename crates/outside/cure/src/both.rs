@@ -115,6 +115,7 @@ impl LiveRemedy for Both<'_> {
             self.mover.failed()
         };
         self.isolator.choose_only(among);
+        self.isolator.trust_samples_on(self.mover.left_to_others());
         self.isolator.step(live);
         if self.isolator.is_isolating() && !self.mover.retired {
             self.mover.retire();

@@ -168,6 +168,13 @@ impl Before {
         }
     }
 
+    /// Windows that tell nothing of the present any more are dropped.
+    pub fn forget_old(&mut self) {
+        if matches!(self, Self::Measuring(measuring) if measuring.is_old()) {
+            *self = Self::Nothing;
+        }
+    }
+
     /// Reads all values at this moment.
     pub fn read(&mut self) {
         if let Self::Measuring(measuring) = self {
@@ -262,6 +269,18 @@ mod tests {
         assert_eq!(measuring.began, began);
         measuring.take_in(vec![bytes(ThreadId(1))]);
         assert_eq!(measuring.threads, [own, other]);
+        // What was measured a while ago tells nothing.
+        measuring.began = Instant::now();
+        let mut before = Before::Measuring(measuring);
+        before.forget_old();
+        assert!(matches!(before, Before::Measuring(_)));
+        if let (Before::Measuring(measuring), Some(then)) =
+            (&mut before, Instant::now().checked_sub(OLD * 2))
+        {
+            measuring.began = then;
+            before.forget_old();
+            assert!(matches!(before, Before::Nothing));
+        }
         drop(done);
         thread.join().expect("it ends");
     }

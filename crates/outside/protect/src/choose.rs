@@ -71,6 +71,8 @@ pub struct Chooser {
     strict: bool,
     /// Where lines must lie to be looked at; everywhere if this is `None`.
     pub only: Option<Vec<Span>>,
+    /// On lines that lie here, samples are enough.
+    pub trusted: Vec<Span>,
     subjects: Vec<Subject>,
     refused: HashMap<u64, Refused>,
     /// Since when there are lines to be isolated.
@@ -112,12 +114,17 @@ impl Chooser {
             let on = |span: &Span| span.overlaps(Span::new(line, LINE));
             self.only.as_ref().is_none_or(|only| only.iter().any(on))
         };
+        let trusted = |line: Address| {
+            let on = |span: &Span| span.overlaps(Span::new(line, LINE));
+            self.trusted.iter().any(on)
+        };
         let settled = |v: &&Verdict| {
             v.owner.is_none()
                 && is_wanted(v.line)
                 && runs.cost(v) >= WORTH_ISOLATING
                 && now.since(runs.last(v)) < RECENT
-                && (v.confirmed || unwatched && v.confidence() >= Confidence::Sampled)
+                && (v.confirmed
+                    || (unwatched || trusted(v.line)) && v.confidence() >= Confidence::Sampled)
         };
         let fresh: Vec<&Verdict> = verdicts
             .iter()

@@ -95,6 +95,13 @@ impl<'a> Protector<'a> {
         self.chooser.only = Some(among);
     }
 
+    /// In these bytes, samples are enough to choose an object: an earlier run has confirmed it.
+    pub fn trust_samples_on(&mut self, spans: &[Span]) {
+        if self.chooser.trusted.len() != spans.len() {
+            self.chooser.trusted = spans.to_vec();
+        }
+    }
+
     /// Something will be isolated soon: prepares what takes time.
     pub fn expect_work(&mut self) {
         if let Some(keeper) = self.keeper.as_mut().filter(|keeper| keeper.is_open()) {

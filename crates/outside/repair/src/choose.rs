@@ -4,6 +4,8 @@
 
 mod left;
 
+pub use left::LeftByPlan;
+
 use super::beside::Beside;
 use super::decisions::Decisions;
 use super::elements::Objects;
@@ -14,7 +16,7 @@ use super::movable::can_be_moved;
 use super::pattern::{Apart, Learned, seen, take_apart};
 use super::proposal::{Layout, Proposal};
 use super::sampled::Sampled;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use sunder_access::{Address, CodeAddress, LINE, Mapping, Mappings, PAGE, Span, Time};
 use sunder_findings::Unrepaired;
@@ -41,10 +43,8 @@ pub struct Chooser {
     pending: Option<Pending>,
     /// The objects of a saved result.
     pub known: Known,
-    /// Objects that are not to be moved, by name, and why.
-    pub not: BTreeMap<String, String>,
-    /// The line, by its first touch too, whose object was last found not to be one of these.
-    may_be_moved: Option<(Address, Time)>,
+    /// Objects that are left to another remedy.
+    pub left: LeftByPlan,
     objects: Objects,
     /// If not all lines may be moved, those that may.
     pub only: Option<Vec<Span>>,
@@ -102,6 +102,8 @@ const LONGEST: Duration = Duration::from_millis(150);
 const STEADIER: Duration = Duration::from_millis(60);
 /// How long we wait for the threads to be measured.
 const MEASURED: Duration = Duration::from_millis(120);
+/// The same for an object of a saved result: what was read until then mostly counts progress, too.
+const KNOWN_MEASURED: Duration = Duration::from_millis(30);
 /// Contention that was not seen again for this long is over.
 const OVER: Duration = Duration::from_millis(300);
 
@@ -132,7 +134,7 @@ impl Chooser {
         });
         let sampled: Vec<&Verdict> = sampled.collect();
         self.sampled.look(sampled.iter().map(|v| v.line), now);
-        let has_saved = !self.known.is_empty() || !self.not.is_empty();
+        let has_saved = !self.known.is_empty() || !self.left.is_empty();
         let dear = |v: &&Verdict| runs.false_cost(v) >= WORTH_MOVING;
         for line in verdicts.iter().filter(open).filter(dear) {
             if has_saved || line.confidence() >= Confidence::Sampled {
@@ -143,6 +145,10 @@ impl Chooser {
             // It is known soon what the saved result says of these lines.
             return suspected(&sampled);
         }
+        let left: BTreeSet<u64> = (sampled.iter())
+            .filter(|v| self.left.object(process, v).is_some())
+            .map(|v| v.line.0)
+            .collect();
         let recognised = recognised(&mut self.known, process, verdicts.iter().filter(open));
         let settled = |v: &&Verdict| {
             v.confirmed
@@ -151,6 +157,7 @@ impl Chooser {
                     .sampled
                     .is_believed(v.line, v.threads.len() > machine::cpus(), now)
                 || recognised.contains_key(&v.line.0)
+                || left.contains(&v.line.0)
                 || runs.speak_for(v) && can_come_apart(v)
         };
         let settled: Vec<&Verdict> = verdicts.iter().filter(open).filter(settled).collect();
@@ -166,9 +173,10 @@ impl Chooser {
             return suspected(&sampled);
         };
         let worth = runs.false_cost(first) >= WORTH_MOVING;
-        if worth && let Some(left) = self.left_by_plan(process, first) {
+        if worth && let Some(left) = self.left.object(process, first) {
             let (page, len) = around(first.line.0, settled.iter().copied());
             self.decisions.decide(page, len);
+            self.left.pages.push(Span::new(Address(page), len));
             self.pending = None;
             return Look::Leave(left);
         }
@@ -255,13 +263,13 @@ impl Chooser {
         let steady = !worth || is_known || steady;
         let contended = !worth || pending.mark.is_contended(first);
         // A saved run speaks for the move, too. A crowded window may hide a small gain.
-        let wanted = if is_known {
-            Measured::Once
+        let (wanted, longest) = if is_known {
+            (Measured::Once, KNOWN_MEASURED)
         } else {
-            Measured::Well
+            (Measured::Well, MEASURED)
         };
         // What can't be moved needs no comparison with the time after a move, and another remedy waits.
-        let measured = measured >= wanted || !worth || proposal.is_err() || waited >= MEASURED;
+        let measured = measured >= wanted || !worth || proposal.is_err() || waited >= longest;
         if !gathered || !contended && waited < OVER || !measured || !steady {
             let lines = settled.iter().filter(|v| can_come_apart(v));
             let bytes = lines.copied().flat_map(measurable);

@@ -43,12 +43,13 @@ pub use repairer::{Detail, Repairer};
 
 use anyhow::{Context, Result};
 use attach::entry::Entry;
+use choose::LeftByPlan;
 use known::Known;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use sunder_access::Time;
+use sunder_access::{Span, Time};
 use sunder_findings::{Findings, Limit, Object, ObjectKind};
 use sunder_live::{
     Begun, Observation, ObserveOptions, ObserverChoice, Show, observe_with, program,
@@ -160,10 +161,12 @@ impl Repairer {
         });
         self.chooser.known = Known::of(&moved);
         let why = "the plan says to isolate it";
-        self.chooser.not = isolated
-            .iter()
-            .map(|o| (o.clone(), why.to_owned()))
-            .collect();
+        self.chooser.left = LeftByPlan::new(isolated, why);
+    }
+
+    /// The pages of what the followed result left to another remedy, as far as they were seen in this run.
+    pub fn left_to_others(&self) -> &[Span] {
+        &self.chooser.left.pages
     }
 
     /// Another remedy that the caller has, if it can act on the program now. It comes first where bytes would

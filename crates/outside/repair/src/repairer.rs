@@ -3,6 +3,7 @@
 //! not speak to threads itself: `request`, `serve` and `attach` do.
 
 mod chaos;
+mod expecting;
 mod moving;
 mod rearranging;
 
@@ -83,6 +84,8 @@ pub struct Repairer {
     gauge: Before,
     /// Threads of ours prepared a move at the last look.
     is_planning: bool,
+    /// Threads were measured for what a saved result names, before anything was suspected.
+    expected: bool,
     /// The program's mappings when bytes were last moved.
     pub mappings: Mappings,
     pub(crate) refused: Vec<Unrepaired>,
@@ -181,6 +184,8 @@ impl LiveRemedy for Repairer {
         self.gauge.read();
         if !self.dry_run && live.first_suspect.is_some() {
             self.entry.foresee(self.process);
+        } else {
+            self.expect_known(live);
         }
         if self.chaos.is_some() {
             self.move_at_random(live);
@@ -241,6 +246,7 @@ impl Repairer {
             attempts: Vec::new(),
             gauge: Before::Nothing,
             is_planning: false,
+            expected: false,
             mappings: Mappings::new(),
             refused: Vec::new(),
             undecided: None,
@@ -262,7 +268,9 @@ impl Repairer {
         let unwatched = live.watch_refused.is_some();
         let process = live.session.process(self.process);
         let is_planned = self.entry.is_planned();
-        if is_planned && std::mem::take(&mut self.is_planning) {
+        let planned_now = is_planned && std::mem::take(&mut self.is_planning);
+        // For a saved result a crowded window will do.
+        if planned_now && self.chooser.known.is_empty() {
             self.gauge.undisturbed();
         }
         self.is_planning |= !is_planned;
@@ -272,6 +280,8 @@ impl Repairer {
             _ => Measured::Not,
         };
         match self.chooser.look(process, now, unwatched, measured) {
+            // What was measured for a saved result waits for a suspicion.
+            Look::Nothing if !self.chooser.known.is_empty() => self.gauge.forget_old(),
             Look::Nothing => self.gauge = Before::Nothing,
             Look::Gathering(bytes) => {
                 live.note(Stage::Measuring);

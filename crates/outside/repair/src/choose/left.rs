@@ -2,37 +2,62 @@
 //! seen before the end. Called by `choose` and `repairer`.
 
 use super::{Chooser, WORTH_MOVING, is_among, object_name};
+use std::collections::{BTreeMap, HashMap};
+use sunder_access::{Address, Span, Time};
 use sunder_findings::Unrepaired;
 use sunder_pipeline::Process;
 use sunder_sharing::{Confidence, PageRuns, Verdict};
 use sunder_wire::remap::MOST_MOVED;
 
-impl Chooser {
-    /// The object on this line, if it is left alone without a try. Another remedy waits for it.
-    pub(super) fn left_by_plan(
-        &mut self,
-        process: &mut Process,
-        line: &Verdict,
-    ) -> Option<Unrepaired> {
-        let memory = (line.line, line.first);
-        if self.not.is_empty() || self.may_be_moved == Some(memory) {
-            return None;
+/// Objects that a plan leaves to another remedy.
+#[derive(Default)]
+pub struct LeftByPlan {
+    /// Why, by the object's name.
+    reasons: BTreeMap<String, String>,
+    /// The lines that were looked at, by their first touch too, with their objects' names.
+    named: HashMap<(Address, Time), String>,
+    /// The pages on which such objects were seen. The run before has confirmed that they are shared
+    /// falsely, so samples are enough now.
+    pub pages: Vec<Span>,
+}
+
+impl LeftByPlan {
+    /// These objects are left for the same reason.
+    pub fn new(names: &[String], why: &str) -> Self {
+        let reasons = names.iter().map(|name| (name.clone(), why.to_owned()));
+        Self {
+            reasons: reasons.collect(),
+            ..Self::default()
         }
-        // Objects are recognised by names, which need the present mappings.
-        let mappings = process.mappings().clone();
-        process.names.set_mappings(mappings);
-        let object = object_name(process, line);
-        let Some(reason) = self.not.get(&object).cloned() else {
-            self.may_be_moved = Some(memory);
-            return None;
-        };
-        Some(Unrepaired {
-            object,
-            address: Some(line.line),
-            reason,
-        })
     }
 
+    /// Whether there is no such object.
+    pub fn is_empty(&self) -> bool {
+        self.reasons.is_empty()
+    }
+
+    /// The object on this line, if it is left without a try. Another remedy waits for it.
+    pub(super) fn object(&mut self, process: &mut Process, line: &Verdict) -> Option<Unrepaired> {
+        if self.is_empty() {
+            return None;
+        }
+        let object = self.named.entry((line.line, line.first));
+        let object = object.or_insert_with(|| {
+            // Objects are recognised by names, which need the present mappings.
+            let mappings = process.mappings().clone();
+            process.names.set_mappings(mappings);
+            object_name(process, line)
+        });
+        let reason = self.reasons.get(object)?;
+        Some(Unrepaired {
+            object: object.clone(),
+            address: Some(line.line),
+            reason: reason.clone(),
+        })
+    }
+}
+
+impl Chooser {
     /// The object whose false sharing seems to cost most, if it seems to be worth a move. For a
     /// program that has ended before anything was decided about its lines.
     pub fn undecided(&self, process: &mut Process) -> Option<Unrepaired> {
