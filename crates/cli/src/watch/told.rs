@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sunder_export::{
     Ended, Metrics, Otlp, Profile, Server, Signal, Spool, Target, page, write_page, write_pprof,
 };
-use sunder_findings::{Happening, Record};
+use sunder_findings::{Happening, Record, escaped_json};
 use sunder_report::watched_text;
 
 /// How long the end waits for collectors.
@@ -130,6 +130,7 @@ impl Told {
             self.failed = true;
             return;
         };
+        line = escaped_json(line);
         line.push('\n');
         for (path, file) in &mut self.files {
             if let Err(error) = file.write_all(line.as_bytes()) {

@@ -5,6 +5,7 @@ mod header;
 
 use crate::error::{FindingsError, LARGEST_FILE};
 use crate::schema::{Findings, SCHEMA, VERSION};
+use crate::shown::escaped_json;
 use header::Header;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -74,7 +75,7 @@ impl Findings {
         let mut text = serde_json::to_string_pretty(self)
             .map_err(|e| FindingsError::Write(io::Error::other(e)))?;
         text.push('\n');
-        Ok(text)
+        Ok(escaped_json(text))
     }
 
     fn unreal_figure(&self) -> Option<String> {

@@ -48,7 +48,7 @@ pub use repair::{
 };
 pub use schema::*;
 pub use sharing::Sharing;
-pub use shown::Shown;
+pub use shown::{Shown, escaped_json};
 pub use simulation::*;
 pub use subject::{file_name, normalized_field};
 pub use sunder_access::{Address, CodeAddress, LinkAddress};

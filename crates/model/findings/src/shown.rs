@@ -20,6 +20,24 @@ impl Display for Shown<'_> {
     }
 }
 
+/// JSON in which no string moves a terminal's cursor or changes its direction: such characters, of which JSON
+/// escapes only those below a space, are escaped. They mean what they meant.
+pub fn escaped_json(json: String) -> String {
+    let acts = |c: char| c == '\u{7f}' || ('\u{80}'..='\u{9f}').contains(&c) || turns_text(c);
+    if !json.chars().any(acts) {
+        return json;
+    }
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        match acts(c) {
+            // All of them are below 2^16.
+            true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => escaped.push(c),
+        }
+    }
+    escaped
+}
+
 /// Directional overrides and isolates, and characters that break lines.
 const fn turns_text(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -28,6 +46,17 @@ const fn turns_text(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_on_a_terminal_says_the_same_and_moves_nothing() {
+        let evil = "a\u{1b}[2J\u{9b}31m\u{202e}\u{7f} größe";
+        let json = serde_json::to_string(&[evil]).expect("text");
+        let escaped = escaped_json(json.clone());
+        assert!(!escaped.contains(['\u{9b}', '\u{202e}', '\u{7f}', '\u{1b}']));
+        let read: [String; 1] = serde_json::from_str(&escaped).expect("it is JSON");
+        assert_eq!(read, [evil]);
+        assert_eq!(escaped_json("[\n\"größe\"]".into()), "[\n\"größe\"]");
+    }
 
     #[test]
     fn nothing_reaches_a_terminal_but_text() {
