@@ -4,9 +4,11 @@ use crate::args::Watch;
 use crate::destination::print_to_reader;
 use crate::output::{complain, note};
 use anyhow::{Context, Result};
+use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sunder_export::{
     Ended, Metrics, Otlp, Profile, Server, Signal, Spool, Target, page, write_page, write_pprof,
@@ -25,7 +27,7 @@ pub struct Told {
     terminal: bool,
     /// Whether nobody reads standard output any more.
     unread: bool,
-    files: Vec<(PathBuf, File)>,
+    files: Vec<Appended>,
     metrics: Metrics,
     server: Option<Server>,
     prom_file: Option<PathBuf>,
@@ -43,10 +45,7 @@ impl Told {
     /// # Errors
     /// If a file can't be opened, an address can't be listened at, or a variable can't be followed.
     pub fn open(options: &Watch) -> Result<Self> {
-        let files = options
-            .json
-            .iter()
-            .map(|path| Ok((path.clone(), append(path)?)));
+        let files = options.json.iter().map(|path| Appended::open(path));
         if options.otlp {
             let profiles = options.otlp_profiles.then_some(Signal::Profiles);
             for signal in [Signal::Metrics, Signal::Logs].into_iter().chain(profiles) {
@@ -102,13 +101,10 @@ impl Told {
         if let Some(otlp) = &self.otlp {
             otlp.switch_on();
         }
-        for (path, file) in &mut self.files {
-            match append(path) {
-                Ok(new) => *file = new,
-                Err(error) => {
-                    complain(&error);
-                    self.failed = true;
-                }
+        for one in &mut self.files {
+            if let Err(error) = one.open_anew() {
+                complain(&error);
+                self.failed = true;
             }
         }
     }
@@ -132,12 +128,10 @@ impl Told {
         };
         line = escaped_json(line);
         line.push('\n');
-        for (path, file) in &mut self.files {
-            if let Err(error) = file.write_all(line.as_bytes()) {
-                complain(
-                    &anyhow::Error::from(error)
-                        .context(format!("cannot write to {}", path.display())),
-                );
+        for one in &mut self.files {
+            let written = one.file.write_all(line.as_bytes());
+            if let Err(error) = written.with_context(|| one.cannot_write()) {
+                complain(&error);
                 self.failed = true;
             }
         }
@@ -251,9 +245,50 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn append(path: &PathBuf) -> Result<File> {
-    let file = File::options().append(true).create(true).open(path);
-    file.with_context(|| format!("cannot write to {}", path.display()))
+/// A file to which records are appended.
+struct Appended {
+    path: PathBuf,
+    file: File,
+    /// The path named a plain file, or nothing, as the watch began: whatever else is there later was put
+    /// there by somebody, who may be another user.
+    is_plain: bool,
+}
+
+impl Appended {
+    fn open(path: &Path) -> Result<Self> {
+        let path = path.to_owned();
+        let there = std::fs::symlink_metadata(&path);
+        let file = append(&path, OFlags::empty());
+        Ok(Self {
+            is_plain: there.map_or(true, |there| there.is_file()),
+            file: file.with_context(|| cannot_write(&path))?,
+            path,
+        })
+    }
+
+    /// Opens it again: it may have been moved away.
+    fn open_anew(&mut self) -> Result<()> {
+        let flags = match self.is_plain {
+            true => OFlags::NOFOLLOW | OFlags::NONBLOCK,
+            false => OFlags::empty(),
+        };
+        self.file = append(&self.path, flags).with_context(|| self.cannot_write())?;
+        Ok(())
+    }
+
+    fn cannot_write(&self) -> String {
+        cannot_write(&self.path)
+    }
+}
+
+fn append(path: &Path, flags: OFlags) -> std::io::Result<File> {
+    let mut options = File::options();
+    options.append(true).create(true);
+    options.custom_flags(flags.bits() as i32).open(path)
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write to {}", path.display())
 }
 
 /// Words about the end of a single look.

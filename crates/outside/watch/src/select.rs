@@ -62,10 +62,14 @@ impl Selection {
     pub fn holds(&self, origin: &Origin) -> bool {
         let group = origin.cgroup.as_deref().unwrap_or_default();
         let within = |above: &String| {
-            let above = above
-                .trim_start_matches("/sys/fs/cgroup")
-                .trim_end_matches('/');
-            let rest = group.strip_prefix(above);
+            let above = above.trim_start_matches("/sys/fs/cgroup");
+            // With or without the first slash.
+            let above = above.trim_matches('/');
+            let whole = group.strip_prefix('/').unwrap_or(group);
+            let rest = match above.is_empty() {
+                true => Some(""),
+                false => whole.strip_prefix(above),
+            };
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let unit = origin.unit.as_deref();
@@ -130,6 +134,7 @@ mod tests {
             named,
             by(&|s| s.processes.push(ProcessId(42))),
             by(&|s| s.groups.push("/system.slice".into())),
+            by(&|s| s.groups.push("system.slice".into())),
             by(&|s| {
                 s.groups
                     .push("/sys/fs/cgroup/system.slice/redis.service/".into())
