@@ -210,6 +210,8 @@ fn what_would_give_wrong_counts_is_refused() {
     let msi = part(&other, &all[3..], &["--protocol", "msi"]);
     let said = refused(&["merge"], &[&parts[..3], &[msi]].concat());
     assert!(said.contains("different options"), "{said}");
+    let both = "--granule 64 --protocol mesi and --granule 64 --protocol msi";
+    assert!(said.contains(both), "{said}");
     let heap = part(&other, &all[2..3], &["--heap-only"]);
     let said = refused(&["merge"], &[&parts[..2], &[heap], &parts[3..]].concat());
     assert!(said.contains("different options"), "{said}");

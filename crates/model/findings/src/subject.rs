@@ -156,6 +156,15 @@ impl Object {
                 == (other.kind, &other.name, &other.type_name, other.size)
     }
 
+    /// Whether it is a thread's stack as a whole, of which nobody wrote the name: what lies there is a
+    /// variable that is not known.
+    pub fn is_bare_stack(&self) -> bool {
+        let name = self.name.as_deref();
+        self.kind == ObjectKind::Stack
+            && self.declared.is_none()
+            && name.is_none_or(|n| n.starts_with("stack of ") || n.starts_with('['))
+    }
+
     /// The object in a few words: name and type if known, else kind and size.
     pub fn subject(&self) -> String {
         let kind = self.kind.words();

@@ -2,21 +2,11 @@
 //! nobody wrote, such as a stack as a whole, as if it were a variable.
 
 use crate::words::quoted;
-use sunder_findings::{Object, ObjectKind};
-
-/// Whether the object is a thread's stack as a whole: nobody wrote its name.
-pub(crate) fn is_bare_stack(object: &Object) -> bool {
-    object.kind == ObjectKind::Stack
-        && object.declared.is_none()
-        && object
-            .name
-            .as_deref()
-            .is_none_or(|n| n.starts_with("stack of ") || n.starts_with('['))
-}
+use sunder_findings::Object;
 
 /// The object in a sentence: its name in backquotes, or what it is.
 pub(crate) fn called(object: &Object) -> String {
-    if is_bare_stack(object) {
+    if object.is_bare_stack() {
         return match &object.thread {
             Some(thread) => format!("the stack of thread {}", thread.id),
             None => "a thread's stack".to_owned(),

@@ -28,7 +28,7 @@ mod slices;
 mod truly_shared;
 mod words;
 
-use called::{called, is_bare_stack};
+use called::called;
 pub use isolate::{Isolation, cannot_be_isolated_here, isolation};
 use layout::{Layout, PASSED_ON};
 use sunder_findings::{Advice, Finding, Fix, LatentOn, Sharing};
@@ -55,7 +55,7 @@ pub fn advise(finding: &Finding, line_size: u32) -> Vec<Advice> {
 
 /// Advice that brings data of different threads onto different lines.
 fn take_apart(layout: &Layout) -> Vec<Advice> {
-    if layout.finding.neighbour.is_none() && is_bare_stack(&layout.finding.object) {
+    if layout.finding.neighbour.is_none() && layout.finding.object.is_bare_stack() {
         return vec![unnamed(layout)];
     }
     pair::advise(layout)
@@ -193,7 +193,7 @@ fn unnamed(layout: &Layout) -> Advice {
         true => layout.language.to_learn_more(),
         false => "",
     };
-    if is_bare_stack(object) {
+    if object.is_bare_stack() {
         let who: Vec<String> = layout
             .finding
             .threads()

@@ -1,7 +1,7 @@
 //! How to move an object as a whole to a line's start. Called by the advice for arrays, for fields and
 //! for neighbours.
 
-use crate::called::{called, is_bare_stack};
+use crate::called::called;
 use crate::foreign::is_c_library;
 use crate::language::Language;
 use crate::layout::Layout;
@@ -27,7 +27,7 @@ pub(crate) fn start_on_a_line(layout: &Layout, object: &Object, at: &str) -> (Fi
                 format!("allocate {}{at} {how}{others}", called(object)),
             )
         }
-        _ if is_bare_stack(object) => (Fix::Separate, off_the_stack(layout, object)),
+        _ if object.is_bare_stack() => (Fix::Separate, off_the_stack(layout, object)),
         _ => (
             Fix::Align,
             format!("{}{at}", language.align_variable(&called(object), line)),

@@ -175,7 +175,7 @@ fn truly(page: &mut Page, all: &Findings, threshold: f64, options: &TextOptions)
         (Paint::Bold, "Truly shared"),
         (
             Paint::Dim,
-            ": another layout does not help, less use of it does",
+            ": another layout mostly does not help, less use of it does",
         ),
     ]);
     for one in costly.iter().take(TRULY) {

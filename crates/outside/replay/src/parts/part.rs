@@ -161,6 +161,26 @@ impl Asked {
         })
     }
 
+    /// The options as they are given to `simulate`, without those that limit the machine.
+    fn options(&self) -> String {
+        let mut all = format!("--granule {} --protocol {}", self.granule, self.protocol);
+        if self.heap_only {
+            all += " --heap-only";
+        }
+        if let Some(nodes) = self.nodes {
+            all += &format!(" --nodes {nodes}");
+        }
+        let map = self
+            .map
+            .iter()
+            .map(|(thread, node)| format!("{thread}:{node}"));
+        let map: Vec<String> = map.collect();
+        if !map.is_empty() {
+            all += &format!(" --map {}", map.join(","));
+        }
+        all
+    }
+
     /// The machine, for the threads of `trace`; what else `options` say is kept.
     ///
     /// # Errors
@@ -219,9 +239,9 @@ impl Part {
         );
         ensure!(
             self.machine == other.machine,
-            "parts that were replayed with different options can't be merged: {:?} and {:?}",
-            self.machine,
-            other.machine
+            "parts that were replayed with different options can't be merged: {} and {}",
+            self.machine.options(),
+            other.machine.options()
         );
         if let Some(twice) = self.buckets.iter().find(|b| other.buckets.contains(b)) {
             bail!("bucket {twice:02} is in two parts; give each part once");

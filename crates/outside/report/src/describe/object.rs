@@ -17,12 +17,15 @@ pub(crate) fn place(location: &Location) -> String {
 pub(crate) fn origin(object: &Object) -> String {
     let mut facts = Vec::new();
     let named = object.name.is_some() || object.type_name.is_some();
+    let is_stack = object.name.is_some() && object.is_bare_stack();
     if let Some(blocks) = object.blocks {
         let each = object
             .size
             .map(|size| format!(" of {} bytes", grouped(size)))
             .unwrap_or_default();
         facts.push(format!("{} blocks{each}", grouped(blocks)));
+    } else if is_stack {
+        facts.push("a variable there that debug information does not name".to_owned());
     } else if let (Some(size), true) = (object.size, named) {
         facts.push(format!("{} bytes", grouped(size)));
     }
@@ -43,7 +46,7 @@ pub(crate) fn origin(object: &Object) -> String {
             object.kind.words(),
             place(declared)
         ));
-    } else if object.kind != ObjectKind::Unknown && named {
+    } else if object.kind != ObjectKind::Unknown && named && !is_stack {
         facts.push(object.kind.words().to_owned());
     }
     if let Some(thread) = &object.thread {
