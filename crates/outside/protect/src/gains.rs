@@ -280,7 +280,7 @@ mod tests {
     use super::*;
     use crate::shared::Shared;
     use std::hint::black_box;
-    use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+    use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
     use std::sync::{Arc, Mutex};
     use std::time::Instant;
 
@@ -320,6 +320,8 @@ mod tests {
         fork: AtomicBool,
         ends: AtomicBool,
         worker: AtomicI32,
+        /// What it counts.
+        number: AtomicU64,
     }
 
     /// Counts, each number with so much work natively and so much in a worker.
@@ -327,12 +329,12 @@ mod tests {
         // SAFETY: takes no arguments.
         told.id
             .store(unsafe { libc::gettid() }.unsigned_abs(), Relaxed);
-        let (mut number, mut work) = (0u64, natively);
+        let mut work = natively;
         while !told.ends.load(Relaxed) {
             for n in 0..500 * work {
                 black_box(n);
             }
-            number = black_box(number + 1);
+            told.number.fetch_add(1, Relaxed);
             if told.fork.swap(false, Relaxed) {
                 // SAFETY: the child only counts, and ends with us.
                 let worker = unsafe { libc::fork() };
@@ -342,6 +344,10 @@ mod tests {
                     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 } else {
                     told.worker.store(worker, Relaxed);
+                    // As an isolated thread is parked. Two that compute may share a core, and be slower.
+                    while !told.ends.load(Relaxed) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
                 }
             }
         }
@@ -369,13 +375,14 @@ mod tests {
         let id = wait_for(|| Some(told.id.load(Relaxed)).filter(|id| *id != 0));
         let (mut gains, shared) = (Gains::default(), Shared::new().expect("memory"));
         let bytes = || {
-            let only_measured = |thread| Bytes {
-                thread: ThreadId(thread),
-                original: 0,
-                at: 0,
-                len: 0,
-            };
-            vec![only_measured(id)]
+            // Where its frame lies is not the same in each reading.
+            let at = told.number.as_ptr() as u64;
+            vec![Bytes {
+                thread: ThreadId(id),
+                original: at,
+                at,
+                len: 8,
+            }]
         };
         gains.expect(own, bytes);
         if matches!(gains.before, Before::Refused) {
