@@ -20,8 +20,9 @@ use sunder_wire::remap::MOST_MOVED;
 
 /// Lines that together cost a smaller share of their threads' time are not worth more memory.
 const WORTH_PLACING: f64 = 0.04;
-/// Pause between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Pause between two turns, in each of which blocks are handed out, and lines looked at if there is time
+/// for it.
+const TURN_EVERY: Duration = Duration::from_millis(20);
 /// Of this much time, looks take one part at most.
 const LOOKING_IS_ONE_IN: u32 = 100;
 /// So long after the first suspicion nobody else is about to ask for names.
@@ -51,6 +52,7 @@ pub struct Placer {
     placed: Vec<PlacedObject>,
     memory: Memory,
     grant: u32,
+    next_turn: Duration,
     looks: Looks,
     next_files: Duration,
 }
@@ -91,6 +93,7 @@ impl Default for Placer {
             placed: Vec::new(),
             memory: Memory::default(),
             grant: 0,
+            next_turn: Duration::ZERO,
             looks: Looks::new(Duration::ZERO, LOOKING_IS_ONE_IN),
             next_files: Duration::ZERO,
         }
@@ -129,16 +132,18 @@ impl Placer {
     pub fn step(&mut self, live: &mut Live, names: bool, by: &mut Protector<'_>) {
         let id = self.process;
         let elapsed = live.elapsed();
-        if !self.looks.begin(elapsed, LOOK_EVERY) {
+        if elapsed < self.next_turn {
             return;
         }
+        self.next_turn = elapsed + TURN_EVERY;
         let since = live.first_suspect.map(|at| elapsed.saturating_sub(at));
-        if since.is_some_and(|since| names || since >= WITHOUT_NAMES) {
+        let may_look = since.is_some_and(|since| names || since >= WITHOUT_NAMES);
+        if may_look && self.looks.begin(elapsed, TURN_EVERY) {
             let unwatched = live.watch_refused.is_some();
             let process = live.session.process(id);
             self.look(process, elapsed, unwatched, by);
+            self.looks.end();
         }
-        self.looks.end();
         if self.placed.is_empty() {
             return;
         }
