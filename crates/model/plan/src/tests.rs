@@ -273,24 +273,18 @@ fn slices_of_an_array_are_rounded_to_lines() {
 /// would protect nothing.
 #[test]
 fn tables_of_locks_keep_their_locks_and_get_room_between_them() {
-    let table = |name: &str, by: u32| {
-        let cell = |i: u32| {
-            word(
-                i * 8,
-                8,
-                &format!("{name}[{i}]"),
-                &[(by + i / 4, 0, 9, 9, 0)],
-            )
-        };
+    let table = |name: &str| {
+        let updates = |i: u32| [(1 + i / 4, 0, 9, 9, 0)];
+        let cell = |i: u32| word(i * 8, 8, &format!("{name}[{i}]"), &updates(i));
         global(name, "long[97]", 776, "a.c", (0..8).map(cell).collect())
     };
     for name in ["SPINLOCKS", "stripe_mutexes"] {
-        let all = advise(&table(name, 1), 64);
+        let all = advise(&table(name), 64);
         assert_eq!(fixes(&all), [Fix::Align], "{name}");
         assert!(!all[0].text.contains("array of its own"), "{}", all[0].text);
     }
     // Whatever is updated atomically may be another thread's, too.
-    let all = advise(&table("counts", 1), 64);
+    let all = advise(&table("counts"), 64);
     assert_eq!(fixes(&all), [Fix::Separate]);
     assert!(
         !all[0].text.contains("an array of its own"),

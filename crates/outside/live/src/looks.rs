@@ -9,8 +9,8 @@ use sunder_observe::thread_time;
 /// second gains most.
 const ADVANCE: Duration = Duration::from_millis(100);
 
-/// So many times as long an unoptimised build takes for a look. It is for tests, which are to see what a
-/// release does.
+/// An unoptimised build takes about so many times as long for a look. Tests, which run one, are to look as
+/// often as a release does.
 const SLOWER: u32 = if cfg!(debug_assertions) { 10 } else { 1 };
 
 /// Looks that are repeated by one thread, each once the one before is over.

@@ -1,4 +1,4 @@
-//! The clock of all events' times.
+//! The clock of all events' times, and that of a thread's CPU time.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;

@@ -97,7 +97,7 @@ impl<'a> Protector<'a> {
 
     /// In these bytes, samples are enough to choose an object: an earlier run has confirmed it.
     pub fn trust_samples_on(&mut self, spans: &[Span]) {
-        if self.chooser.trusted.len() != spans.len() {
+        if self.chooser.trusted != spans {
             self.chooser.trusted = spans.to_vec();
         }
     }

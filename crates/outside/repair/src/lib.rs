@@ -160,8 +160,7 @@ impl Repairer {
             !is_isolated(finding.object.short_name()) && !is_placed(&finding.object)
         });
         self.chooser.known = Known::of(&moved);
-        let why = "the plan says to isolate it";
-        self.chooser.left = LeftByPlan::new(isolated, why);
+        self.chooser.left = LeftByPlan::new(isolated);
     }
 
     /// The pages of what the followed result left to another remedy, as far as they were seen in this run.

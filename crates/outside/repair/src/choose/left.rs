@@ -2,7 +2,7 @@
 //! seen before the end. Called by `choose` and `repairer`.
 
 use super::{Chooser, WORTH_MOVING, is_among, object_name};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use sunder_access::{Address, Span, Time};
 use sunder_findings::Unrepaired;
 use sunder_pipeline::Process;
@@ -12,8 +12,8 @@ use sunder_wire::remap::MOST_MOVED;
 /// Objects that a plan leaves to another remedy.
 #[derive(Default)]
 pub struct LeftByPlan {
-    /// Why, by the object's name.
-    reasons: BTreeMap<String, String>,
+    /// Their names.
+    names: BTreeSet<String>,
     /// The lines that were looked at, by their first touch too, with their objects' names.
     named: HashMap<(Address, Time), String>,
     /// The pages on which such objects were seen. The run before has confirmed that they are shared
@@ -22,18 +22,17 @@ pub struct LeftByPlan {
 }
 
 impl LeftByPlan {
-    /// These objects are left for the same reason.
-    pub fn new(names: &[String], why: &str) -> Self {
-        let reasons = names.iter().map(|name| (name.clone(), why.to_owned()));
+    /// The objects of these names.
+    pub fn new(names: &[String]) -> Self {
         Self {
-            reasons: reasons.collect(),
+            names: names.iter().cloned().collect(),
             ..Self::default()
         }
     }
 
     /// Whether there is no such object.
     pub fn is_empty(&self) -> bool {
-        self.reasons.is_empty()
+        self.names.is_empty()
     }
 
     /// The object on this line, if it is left without a try. Another remedy waits for it.
@@ -48,11 +47,10 @@ impl LeftByPlan {
             process.names.set_mappings(mappings);
             object_name(process, line)
         });
-        let reason = self.reasons.get(object)?;
-        Some(Unrepaired {
+        self.names.contains(object).then(|| Unrepaired {
             object: object.clone(),
             address: Some(line.line),
-            reason: reason.clone(),
+            reason: "the plan says to isolate it".into(),
         })
     }
 }
