@@ -79,9 +79,28 @@ pub(crate) fn variable(raw: &str) -> String {
 /// Whether a source file belongs to a language's library.
 pub(crate) fn is_library_file(file: &str) -> bool {
     const FOLDERS: [&str; 4] = ["/usr/include/", "/usr/lib/gcc/", "/usr/lib/llvm", "/rustc/"];
+    // As Clang names the headers of GCC's library: `/usr/bin/../lib/gcc/…/../../../../include/c++/12`.
+    let file = without_detours(file);
     FOLDERS.iter().any(|folder| file.starts_with(folder))
         || file.contains("/rustlib/src/")
         || file.contains("/libstdc++-v3/")
+}
+
+/// The path without `..`, as far as its text tells: links are not looked up, since the file may be another
+/// machine's.
+fn without_detours(path: &str) -> Cow<'_, str> {
+    if !path.contains("/../") {
+        return path.into();
+    }
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        if part == ".." && parts.last().is_some_and(|last| !matches!(*last, "" | "..")) {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/").into()
 }
 
 /// Whether a function, by its readable name and file, belongs to a language's library or to an
@@ -448,6 +467,23 @@ fn last_segments(name: &str, root: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_files_of_a_library_are_known_however_they_are_reached() {
+        for (file, librarys) in [
+            ("/usr/include/c++/12/bits/stl_vector.h", true),
+            // As Clang 14 writes it on Debian.
+            (
+                "/usr/bin/../lib/gcc/x86_64-linux-gnu/12/../../../../include/c++/12/bits/stl_vector.h",
+                true,
+            ),
+            ("/home/user/project/src/../include/pool.h", false),
+            ("/usr/include/../../home/user/pool.h", false),
+            ("../usr/include/pool.h", false),
+        ] {
+            assert_eq!(is_library_file(file), librarys, "{file}");
+        }
+    }
 
     #[test]
     fn functions_read_like_source() {

@@ -129,8 +129,8 @@ impl Reader<'_> {
         self.base = self.frame_base(root);
         // The code ranges of the enclosing blocks, by depth.
         let mut scopes: Vec<(isize, Vec<(u64, u64)>)> = vec![(top, self.ranges(root))];
-        // The depths of the enclosing inlined functions.
-        let mut inlined: Vec<isize> = Vec::new();
+        // The enclosing inlined functions: their depths and entries.
+        let mut inlined: Vec<(isize, usize)> = Vec::new();
         let mut skip_below: Option<isize> = None;
         entries.next_entry()?;
         while let Some(entry) = entries.current() {
@@ -143,20 +143,21 @@ impl Reader<'_> {
             }
             // Depths ascend, and a file may nest blocks without end.
             scopes.truncate(scopes.partition_point(|s| s.0 < depth));
-            inlined.truncate(inlined.partition_point(|&d| d < depth));
+            inlined.truncate(inlined.partition_point(|&(d, _)| d < depth));
             if skip_below.is_none() {
                 match entry.tag() {
                     dw::DW_TAG_lexical_block | dw::DW_TAG_inlined_subroutine => {
                         scopes.push((depth, self.ranges(entry)));
                         if entry.tag() == dw::DW_TAG_inlined_subroutine {
-                            inlined.push(depth);
+                            inlined.push((depth, entry.offset().0));
                         }
                     }
                     dw::DW_TAG_formal_parameter | dw::DW_TAG_variable => {
                         let entry = entry.clone();
                         if let Some(scope) = scopes.last() {
                             let level = u8::try_from(inlined.len()).unwrap_or(u8::MAX);
-                            self.variable(&entry, &scope.1, (depth, level));
+                            let function = inlined.last().map_or(offset, |&(_, at)| at);
+                            self.variable(&entry, &scope.1, (depth, level, function));
                         }
                     }
                     // Functions and types declared inside have frames of their own.
@@ -203,7 +204,7 @@ impl Reader<'_> {
         &mut self,
         entry: &LoadedEntry,
         scope: &[(u64, u64)],
-        (depth, inlined): (isize, u8),
+        (depth, inlined, function): (isize, u8, usize),
     ) {
         let Some(location) = entry.attr_value(dw::DW_AT_location) else {
             return;
@@ -229,7 +230,13 @@ impl Reader<'_> {
             .debug
             .inherited(die, dw::DW_AT_name)
             .and_then(|(at, value)| self.debug.unit(at.unit)?.text(value));
-        let librarys = self.is_librarys(die);
+        // The compiler declares `this` in no file.
+        let function = DieRef {
+            unit: self.number,
+            offset: function,
+        };
+        let declared = self.is_librarys(die);
+        let librarys = declared.or_else(|| self.is_librarys(function)) == Some(true);
         // Go's compiler says of an interface that one register holds it, although that holds its data only.
         let plain = self.types.plain(ty);
         let wide = self.types.size(plain).is_some_and(|size| size > REGISTER);
@@ -256,21 +263,19 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether the file that declares `die` belongs to a language's library.
-    fn is_librarys(&mut self, die: DieRef) -> bool {
-        let Some((at, value)) = self.debug.inherited(die, dw::DW_AT_decl_file) else {
-            return false;
-        };
+    /// Whether the file that declares `die` belongs to a language's library; `None` if there is none.
+    fn is_librarys(&mut self, die: DieRef) -> Option<bool> {
+        let (at, value) = self.debug.inherited(die, dw::DW_AT_decl_file)?;
         let number = match value {
-            AttributeValue::FileIndex(number) => Some(number),
-            other => other.udata_value(),
+            AttributeValue::FileIndex(number) => number,
+            other => other.udata_value()?,
         };
-        let Some(number) = number else { return false };
         let debug = &*self.debug;
-        *self.files.entry((at.unit, number)).or_insert_with(|| {
+        let is_librarys = self.files.entry((at.unit, number)).or_insert_with(|| {
             let file = debug.unit(at.unit).and_then(|unit| unit.file(number));
             file.is_some_and(|file| is_library_file(&file))
-        })
+        });
+        Some(*is_librarys)
     }
 
     fn places(&self, location: &Attribute, scope: &[(u64, u64)]) -> Vec<(u64, u64, Piece)> {

@@ -192,7 +192,7 @@ impl Analysis<'_> {
             },
             Value::Number(_) => {
                 let own = unknown_of(self.function.begin, RDI);
-                return if value.unknown_plus() == Some(own) {
+                return if value.as_unknown() == Some(own) {
                     Argument::Own
                 } else {
                     Argument::Unknown
@@ -202,7 +202,9 @@ impl Analysis<'_> {
         let variable = self.answers.name(touched.origin).unwrap_or("").to_owned();
         let types = &self.debug.types;
         let offset = types.known_offset(touched.ty, touched.offset, touched.modulo);
-        let Some(offset) = offset.filter(|_| !is_reserved(&variable)) else {
+        // What lies behind the object that the type tells is a part of another one.
+        let is_within = |at: &u64| types.size(touched.ty).is_none_or(|size| *at < size.max(1));
+        let Some(offset) = offset.filter(|at| !is_reserved(&variable) && is_within(at)) else {
             return Argument::Unknown;
         };
         let Some((inside, container)) = path::owner(types, touched.ty, offset, touched.modulo == 0)
@@ -211,7 +213,8 @@ impl Analysis<'_> {
         };
         let name = self.chained(&touched, &inside);
         match (name.as_str(), container) {
-            ("this" | "self", _) => Argument::Own,
+            ("this" | "self", _) if offset == 0 => Argument::Own,
+            ("this" | "self", _) => Argument::Unknown,
             ("", _) => Argument::Unknown,
             (_, true) => Argument::Container(name),
             (_, false) => Argument::Pointer(name),

@@ -27,7 +27,7 @@ pub struct Holder {
 impl Names {
     /// The type of a heap block of `size` bytes, or of its elements, according to the code that
     /// allocated it: what the pointer that takes the result points to, or what the allocating
-    /// function returns. `stack` has the return addresses, innermost first. A guess if a function
+    /// function returns, unless that keeps the block elsewhere. `stack` has the return addresses, innermost first. A guess if a function
     /// allocates one type and returns another of fitting size; the types of accesses
     /// ([`Names::typed_access`]) count more.
     pub fn allocated_type(&mut self, stack: &[CodeAddress], size: u64) -> Option<TypeHandle> {
@@ -40,7 +40,10 @@ impl Names {
             let call = self.call_before(placed)?;
             let types = &self.debug(placed.module)?.0.tables.types;
             let fits = |ty: &TypeId| holds(types, *ty, size);
-            let told = [call.result, call.returned, call.elements];
+            // A constructor allocates parts of what it returns, too.
+            let stays = call.call.taker.is_some() && !call.call.returned;
+            let returned = call.returned.filter(|_| !stays);
+            let told = [call.result, returned, call.elements];
             let found = told.into_iter().flatten().find(fits);
             if let Some(ty) = found {
                 return Some(TypeHandle {
@@ -48,7 +51,7 @@ impl Names {
                     ty: ty.0,
                 });
             }
-            if !call.passed_on {
+            if stays || !call.passed_on {
                 return None;
             }
         }

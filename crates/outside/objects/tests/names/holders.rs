@@ -125,6 +125,25 @@ fn a_vectors_block_is_of_the_type_of_its_elements() {
     assert_eq!(found, [("gathered", [slot, None])]);
 }
 
+/// A constructor's type says nothing of the raw memory that it allocates for a field.
+#[test]
+fn a_part_of_what_a_constructor_returns_has_not_its_type() {
+    for (compiler, level) in [("gcc", "-O0"), ("gcc", "-O2"), ("clang", "-O2")] {
+        let Some(mut told) = blocks_of(compiler, "constructors.c", &[level]) else {
+            return;
+        };
+        let mut found = Vec::new();
+        for (holder, stack) in std::mem::take(&mut told.blocks) {
+            // As many bytes as a table of any of the types has.
+            let ty = told.names.allocated_type(&stack, 4096);
+            found.push((holder, ty.and_then(|ty| told.names.type_name(ty))));
+        }
+        let wanted = [("made", Some("struct connection")), ("made->buffer", None)];
+        let wanted = wanted.map(|(holder, ty)| (holder.to_owned(), ty.map(str::to_owned)));
+        assert_eq!(found, wanted, "{compiler} {level}");
+    }
+}
+
 /// The innermost function of the program that is no wrapper of the allocator.
 fn place_of(names: &mut Names, stack: Vec<CodeAddress>) -> Option<String> {
     let block = HeapBlock {

@@ -28,6 +28,22 @@ struct Pool {
         tell("this->owned");
     }
 };
+// Several members that grow in one function, none of them the first.
+struct Queues {
+    std::vector<long> ids;
+    std::vector<long> hits;
+    std::vector<char> busy;
+    NOINLINE void begin(int n)
+    {
+        ids.resize(100);
+        hits.resize(n);
+        tell("this->hits");
+        busy.resize(n);
+        tell("this->busy");
+        // Keeps the compiler from making the last call a jump.
+        KEEP(busy.data());
+    }
+};
 NOINLINE static void local(int n)
 {
     auto *slots = new Slot[n];
@@ -76,6 +92,8 @@ int main(int argc, char **)
     Pool pool(argc);
     pool.grow(argc);
     pool.own(argc);
+    Queues queues;
+    queues.begin(argc);
     local(argc);
     vector(argc);
     grown(argc);
