@@ -405,7 +405,7 @@ pub const fn reason(number: u32) -> &'static str {
         BY_SILENCE => "the tool did not answer in time",
         BY_CONFINEMENT => "the program confined itself",
         BY_SIGNALS => "the program changed how it treats signals",
-        BY_DEATH => "the program died",
+        BY_DEATH => "a fault or a signal came that ends a program",
         BY_FILE => "the program opened its memory as a file",
         BY_OWNER => "the thread whose stack they are part of went on",
         _ => "unknown",

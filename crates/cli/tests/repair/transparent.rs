@@ -220,7 +220,10 @@ fn what_was_moved_is_back_when_the_program_dies() {
         assert_eq!(run.status, Some(128 + signal), "{how}: {}", run.stderr);
         let moved = run.repair().moved.last().expect("the program saw the move");
         let back = moved.rolled_back.as_ref().expect("the bytes are back");
-        assert_eq!(back.reason, "the program died", "{how}: {moved:#?}");
+        assert_eq!(
+            back.reason, "a fault or a signal came that ends a program",
+            "{how}: {moved:#?}"
+        );
     }
 }
 
