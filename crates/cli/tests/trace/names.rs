@@ -41,6 +41,63 @@ fn a_variable_of_the_frame_in_which_threads_are_created_has_its_name() {
     assert_eq!(declared.function, "main");
 }
 
+/// Two threads write the halves of a line, by statements that become calls of hooks. Each stands between two
+/// others, which must not be named.
+const CALLS: &str = "
+#include <pthread.h>
+#include <stdatomic.h>
+struct half { atomic_long count, last; };
+_Alignas(64) struct half halves[2];
+static _Alignas(64) volatile long before, after;
+static void *work(void *own)
+{
+    struct half *half = own;
+    for (int i = 0; i < 3000; i++) {
+        before++;
+        atomic_fetch_add(&half->count, 1); /* HERE */
+        after++;
+        before++;
+        atomic_store(&half->last, i); /* HERE */
+        after++;
+    }
+    return 0;
+}
+int main(void)
+{
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], 0, work, &halves[i]);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
+    return 0;
+}
+";
+
+#[test]
+fn what_a_called_function_does_is_on_the_line_of_the_call() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, program) = (folder.path().join("calls.c"), folder.path().join("calls"));
+    std::fs::write(&source, CALLS).expect("a file of ours");
+    let lines = CALLS.lines().zip(1..);
+    let wanted: Vec<u32> = lines
+        .filter(|(text, _)| text.ends_with("/* HERE */"))
+        .map(|(_, line)| line)
+        .collect();
+    let mut compiler = sunder();
+    compiler.args(["cc", "-O2", "-g", "-pthread", "-o"]);
+    compiler.arg(&program).arg(&source).assert().success();
+    let file = folder.path().join("calls.trace");
+    let mut record = sunder();
+    record.args(["trace", "-o"]).arg(&file).arg("--");
+    record.arg(&program).assert().success();
+    let result = replay("simulate", &file, &[]);
+    let named = |f: &&sunder_findings::Finding| f.object.name.as_deref() == Some("halves");
+    let found = result.findings.iter().find(named);
+    let found = found.unwrap_or_else(|| panic!("{:#?}", result.findings));
+    let mut seen: Vec<u32> = found.sites.iter().filter_map(|site| site.line).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen, wanted, "{:#?}", found.sites);
+}
+
 #[test]
 fn stacks_are_told_under_the_emulator_too() {
     if std::process::Command::new("qemu-x86_64")

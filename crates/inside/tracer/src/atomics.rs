@@ -6,6 +6,7 @@
 //! lock's owner continues without the lock, and so does a thread that has waited very long: the
 //! program must not be blocked.
 
+use crate::hooks::call_before;
 use crate::local::{RECORDER, local, recorded};
 use core::arch::{asm, naked_asm};
 use core::ffi::c_int;
@@ -62,7 +63,7 @@ fn ordered<T>(tag: u8, address: u64, operation: impl FnOnce() -> T) -> T {
     };
     // SAFETY: the calling thread's own memory.
     let caller = unsafe { (*local()).caller };
-    let key = Key::new(tag, size_of::<T>() as u8, caller);
+    let key = Key::new(tag, size_of::<T>() as u8, call_before(caller));
     // SAFETY: the calling thread's buffer.
     unsafe { RECORDER.make_room(buffer, 2) };
     let _locked = Locked::on(address);

@@ -307,22 +307,29 @@ unsafe extern "C" fn write_range(address: u64, bytes: u64, caller: u64) {
     range(tag::WRITE, address, bytes, caller);
 }
 
+/// The instruction of an access that a called function makes in its caller's place: the call, by its last
+/// byte. What follows the call may belong to another line of the source. Where a hook only announces an
+/// access, the access itself follows.
+pub(crate) const fn call_before(returns: u64) -> u64 {
+    returns.wrapping_sub(1)
+}
+
 unsafe extern "C" fn copy(to: *mut u8, from: *const u8, bytes: usize, caller: u64) -> *mut u8 {
-    range(tag::READ, from as u64, bytes as u64, caller);
-    range(tag::WRITE, to as u64, bytes as u64, caller);
+    range(tag::READ, from as u64, bytes as u64, call_before(caller));
+    range(tag::WRITE, to as u64, bytes as u64, call_before(caller));
     // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { libc::memcpy(to.cast(), from.cast(), bytes).cast() }
 }
 
 unsafe extern "C" fn shift(to: *mut u8, from: *const u8, bytes: usize, caller: u64) -> *mut u8 {
-    range(tag::READ, from as u64, bytes as u64, caller);
-    range(tag::WRITE, to as u64, bytes as u64, caller);
+    range(tag::READ, from as u64, bytes as u64, call_before(caller));
+    range(tag::WRITE, to as u64, bytes as u64, call_before(caller));
     // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { libc::memmove(to.cast(), from.cast(), bytes).cast() }
 }
 
 unsafe extern "C" fn set(to: *mut u8, value: i32, bytes: usize, caller: u64) -> *mut u8 {
-    range(tag::WRITE, to as u64, bytes as u64, caller);
+    range(tag::WRITE, to as u64, bytes as u64, call_before(caller));
     // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { libc::memset(to.cast(), value, bytes).cast() }
 }
