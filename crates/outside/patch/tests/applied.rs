@@ -147,6 +147,59 @@ fn the_caller_of_a_wrapper_is_changed() {
     case.runs_with("int main(void) { return (unsigned long)make() % 64 != 0; }");
 }
 
+/// A function that does more with the block than to hand it on is no wrapper: it is changed itself, and its
+/// callers go on calling it.
+#[test]
+fn what_a_constructor_does_is_still_done() {
+    for body in [
+        "long *v = malloc(size);\n    v[0] = 7;\n    return v;",
+        "long *v = (long *)malloc(size);\n    if (v) v[0] = 7;\n    return v;",
+        "long *v = malloc(size);\n    if (!v) abort();\n    fill(v);\n    return v;",
+        "long *v = malloc(size);\n    made++;\n    fill(v);\n    return v;",
+        "long *v = malloc(size);\n    if (v == NULL)\n        return NULL;\n    memset(v, 0, 8);\n    \
+             v[0] = 7;\n    return v;",
+    ] {
+        let head = "#include <stdlib.h>\n#include <string.h>\nstatic int made;\nvoid fill(long *v) { v[0] = 7; made++; }\n";
+        let source = format!(
+            "{head}long *make(size_t size) {{\n    {body}\n}}\nlong *begin(void) {{\n    return make(2 * 64);\n}}\n"
+        );
+        let allocates = source.lines().position(|l| l.contains("malloc(size)"));
+        let calls = source.lines().position(|l| l.contains("return make"));
+        let line = |at: Option<usize>| at.expect("it is there") as u32 + 1;
+        let mut object = heap("v", "long", 128, Some(64), 0);
+        object.allocation = vec![
+            frame("malloc", None),
+            frame("make", Some(("a.c", line(allocates)))),
+            frame("begin", Some(("a.c", line(calls)))),
+        ];
+        let words = [word(0, "[0]", 1), word(64, "[1]", 2)];
+        let case = Case::new("a.c", &source, object, &words);
+        case.runs_with(
+            "int main(void) { long *v = begin(); return (unsigned long)v % 64 || v[0] != 7; }",
+        );
+    }
+}
+
+/// As `xmalloc`, with a block that is cleared.
+#[test]
+fn a_wrapper_that_clears_the_block_is_left_out_with_a_cleared_one() {
+    let source = "#include <stdlib.h>\n#include <string.h>\nvoid *zeroed(size_t size) {\n    void *p = malloc(size);\n    if (p == NULL) abort();\n    memset(p, 0, size);\n    return p;\n}\nlong *make(void) {\n    return zeroed(2 * 64);\n}\n";
+    let mut object = heap("v", "long", 128, Some(64), 0);
+    object.allocation = vec![
+        frame("malloc", None),
+        frame("zeroed", Some(("a.c", 4))),
+        frame("make", Some(("a.c", 10))),
+    ];
+    let words = [word(0, "[0]", 1), word(64, "[1]", 2)];
+    let case = Case::new("a.c", source, object, &words);
+    assert!(
+        !case.diff().contains("+    return zeroed"),
+        "{}",
+        case.diff()
+    );
+    case.runs_with("int main(void) { long *v = make(); return (unsigned long)v % 64 || v[15]; }");
+}
+
 #[test]
 fn a_macro_for_calloc_is_opened_at_its_caller() {
     let source = "#include <stdlib.h>\n#define CALLOC(n, t) ((t *)calloc((n), sizeof(t)))\nstruct t { int n; };\nstruct t *make(void) {\n    return CALLOC(3, struct t);\n}\n";

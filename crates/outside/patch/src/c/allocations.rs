@@ -2,8 +2,10 @@
 //! its last one with nobody.
 
 mod above;
+mod wrapper;
 
 use self::above::{ZEROED, add_helper, declare_if_old, function_at};
+use self::wrapper::{Wrapper, wrapper};
 use crate::c::names::nodes;
 use crate::edit::Edits;
 use crate::error::{Unsure, unsure};
@@ -170,14 +172,6 @@ struct Call {
     arguments: Vec<String>,
     /// The text around the allocator's call that a macro puts there.
     around: Option<(String, String)>,
-}
-
-/// A function that passes its parameters on to an allocator, and returns the block.
-struct Wrapper {
-    name: String,
-    parameters: Vec<String>,
-    allocator: String,
-    arguments: Vec<String>,
 }
 
 const ALLOCATORS: [&str; 7] = [
@@ -360,65 +354,6 @@ fn split(text: &str) -> Vec<String> {
 /// Whether it needs no parentheses as an operand.
 fn is_simple(text: &str) -> bool {
     text.chars().all(is_word) || text.starts_with('(') && closing(text) == Some(text.len())
-}
-
-/// The function as a wrapper of this call: its sizes are its parameters alone, and it returns
-/// what the call returned and nothing else.
-fn wrapper(call: &Call, function: Node, source: &Source) -> Option<Wrapper> {
-    let text = &source.text;
-    let declarator = function.child_by_field_name("declarator")?;
-    let list = nodes(declarator, &|n| n.kind() == "function_declarator")
-        .into_iter()
-        .next()?;
-    let name = list.child_by_field_name("declarator")?;
-    let parameters = list.child_by_field_name("parameters")?;
-    let mut cursor = parameters.walk();
-    let names: Vec<String> = parameters
-        .named_children(&mut cursor)
-        .filter_map(|p| p.child_by_field_name("declarator"))
-        .filter_map(|d| crate::c::names::declared(d))
-        .map(|n| text[n.byte_range()].to_owned())
-        .collect();
-    if call.around.is_some() || names.is_empty() {
-        return None;
-    }
-    let known = |word: &str| {
-        names.iter().any(|n| n == word) || word.starts_with(|c: char| c.is_ascii_digit())
-    };
-    let only_parameters = call
-        .arguments
-        .iter()
-        .all(|a| words(a).all(|(_, w)| known(w)));
-    let any_parameter = call
-        .arguments
-        .iter()
-        .any(|a| words(a).any(|(_, w)| names.iter().any(|n| n == w)));
-    if !only_parameters || !any_parameter {
-        return None;
-    }
-    let returned = nodes(function, &|n| n.kind() == "return_statement");
-    let plain = returned.iter().all(|r| {
-        let value = text[r.byte_range()]
-            .trim_start_matches("return")
-            .trim_end_matches(';')
-            .trim();
-        value.is_empty() || value.chars().all(is_word) || value == text[call.range.clone()].trim()
-    });
-    if returned.is_empty() || !plain {
-        return None;
-    }
-    let mut allocator = call.allocator.clone();
-    let mut arguments = call.arguments.clone();
-    if allocator == "malloc" && words(&text[function.byte_range()]).any(|(_, w)| w == "memset") {
-        allocator = "calloc".to_owned();
-        arguments.insert(0, "1".to_owned());
-    }
-    Some(Wrapper {
-        name: text[name.byte_range()].to_owned(),
-        parameters: names,
-        allocator,
-        arguments,
-    })
 }
 
 /// Whether the block that `holder` points to is passed to `realloc`.
