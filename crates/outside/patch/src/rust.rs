@@ -2,6 +2,9 @@
 //! wrapper for elements of a static array and members that are a library's. Rust's allocations know
 //! the alignment of types, so a block follows its type.
 
+mod wrapper;
+
+use self::wrapper::{WRAPPER, add_wrapper, can_be_wrapped};
 use crate::c::names::nodes;
 use crate::edit::Edits;
 use crate::error::{Unsure, unsure};
@@ -12,8 +15,6 @@ use std::rc::Rc;
 use sunder_findings::{Finding, ObjectKind};
 use tree_sitter::Node;
 
-/// The name of the wrapper, which is that of crossbeam's.
-const WRAPPER: &str = "CachePadded";
 /// Types with interior mutability, whose methods take `&self`: they are used through `Deref` as
 /// they are used by themselves.
 const SHARED: [&str; 5] = [
@@ -153,6 +154,7 @@ fn members(
             continue;
         }
         wraps = true;
+        can_be_wrapped(sources, &found.name, &found.attributes, name)?;
         edits.replace(&found.source.path, of.clone(), format!("{WRAPPER}<{text}>"));
         initial_values(sources, &found, name, &mut edits)?;
         names.push(format!("`{name}`"));
@@ -464,41 +466,6 @@ fn initial_values(
             }
         }
     }
-    Ok(())
-}
-
-/// Defines the wrapper in front of the item that begins at `at`, and of what belongs to it.
-fn add_wrapper(source: &Source, at: usize, line: u32, edits: &mut Edits) -> Result<(), Unsure> {
-    if crate::macros::words(&source.text).any(|(_, word)| word == WRAPPER) {
-        unsure!("{} has a `{WRAPPER}` already", source.path.display());
-    }
-    let root = source.views[0].tree.root_node();
-    let item = root.descendant_for_byte_range(at, at + 1);
-    let item = item.and_then(|n| {
-        crate::c::names::around(n, &|n| matches!(n.kind(), "struct_item" | "static_item"))
-    });
-    let Some(mut first) = item else {
-        unsure!("the item at {} can't be read", source.place(at));
-    };
-    while let Some(before) = first.prev_sibling() {
-        if !matches!(
-            before.kind(),
-            "attribute_item" | "line_comment" | "block_comment"
-        ) || source.text[before.end_byte()..first.start_byte()]
-            .matches('\n')
-            .count()
-            > 1
-        {
-            break;
-        }
-        first = before;
-    }
-    let text = format!(
-        "/// A value with cache lines of its own.\n#[repr(align({line}))]\nstruct {WRAPPER}<T>(T);\n\n\
-         impl<T> std::ops::Deref for {WRAPPER}<T> {{\n    type Target = T;\n\n    fn deref(&self) -> &T {{\n        \
-         &self.0\n    }}\n}}\n\n"
-    );
-    edits.insert(&source.path, first.start_byte(), text);
     Ok(())
 }
 

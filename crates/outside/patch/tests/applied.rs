@@ -336,3 +336,18 @@ fn atomics_in_a_struct_of_rust_are_parted() {
         "const _: () = assert!(core::mem::offset_of!(Ring, head).abs_diff(core::mem::offset_of!(Ring, tail)) == 64);",
     );
 }
+
+/// What the members could do before, their wrapper can: it prints the same, is made by default, and gives
+/// its value to change.
+#[test]
+fn a_wrapped_member_does_what_it_did() {
+    let source = "use std::sync::atomic::{AtomicU64, Ordering};\n\n#[derive(Debug, Default)]\npub struct Ring {\n    head: AtomicU64,\n    tail: AtomicU64,\n}\n\nfn take(from: &AtomicU64) -> u64 {\n    from.load(Ordering::Relaxed)\n}\n\npub fn told() -> String {\n    let mut ring = Ring::default();\n    *ring.head.get_mut() = 5;\n    ring.tail.store(take(&ring.head), Ordering::Relaxed);\n    let tail = &ring.tail;\n    format!(\"{ring:?} {:?} {}\", ring.head, take(tail))\n}\n\npub static RING: Option<Ring> = None;\n";
+    let mut object = global("a::RING", "a::Ring", 16, None, 22);
+    object.declared = Some(given::place("a.rs", 22));
+    let words = [word(0, "RING.head", 1), word(8, "RING.tail", 2)];
+    let case = Case::new("a.rs", source, object, &words);
+    case.runs_with(
+        "fn main() { assert_eq!(told(), \"Ring { head: 5, tail: 5 } 5 5\"); \
+         assert_eq!(core::mem::align_of::<Ring>(), 64); }",
+    );
+}

@@ -203,3 +203,56 @@ fn interfaces_to_c_stay_in_rust() {
     .refusal();
     assert!(told.contains("interface to C"), "{told}");
 }
+
+/// A wrapper has not all that a member has: the diff would not compile.
+#[test]
+fn members_whose_value_itself_is_needed_are_not_wrapped() {
+    let head = "use std::sync::atomic::AtomicU64;\n";
+    let ring = "pub struct Ring {\n    head: AtomicU64,\n    tail: AtomicU64,\n}\npub static RING: Option<Ring> = None;\n";
+    for (derived, uses, why) in [
+        (
+            "#[derive(serde::Serialize)]\n",
+            "",
+            "derives `serde::Serialize`",
+        ),
+        (
+            "",
+            "fn f(r: Ring) -> u64 { r.head.into_inner() }\n",
+            "a.rs:7 needs the value itself",
+        ),
+        (
+            "",
+            "fn f(r: Ring) { println!(\"{}\", r.tail.into_inner()); }\n",
+            "a.rs:7 needs the value itself",
+        ),
+        (
+            "",
+            "fn f(r: &mut Ring) { r.head = AtomicU64::new(1); }\n",
+            "a.rs:7 needs the value itself",
+        ),
+        (
+            "",
+            "fn f(r: Ring) { let Ring { head, .. } = r; drop(head); }\n",
+            "a.rs:7 needs the value itself",
+        ),
+        (
+            "",
+            "fn f(r: &Ring) -> [&AtomicU64; 2] { [&r.head, &r.tail] }\n",
+            "a.rs:7 needs the value itself",
+        ),
+    ] {
+        let source = format!("{head}{derived}{ring}{uses}");
+        let line = 6 + u32::from(!derived.is_empty());
+        let object = Object {
+            kind: ObjectKind::Global,
+            name: Some("a::RING".into()),
+            type_name: Some("a::Ring".into()),
+            size: Some(16),
+            declared: Some(given::place("a.rs", line)),
+            ..Object::default()
+        };
+        let words = [word(0, "RING.head", 1), word(8, "RING.tail", 2)];
+        let told = Case::new("a.rs", &source, object, &words).refusal();
+        assert!(told.contains(why), "{told}");
+    }
+}

@@ -165,12 +165,12 @@ impl Case {
     pub fn runs_with(&self, more: &str) {
         let source = self.applied(more);
         let program = self.folder.path().join("program");
-        let compiler = if self.file.ends_with(".cpp") {
-            "g++"
-        } else {
-            "gcc"
+        let (compiler, flags) = match self.file.rsplit('.').next() {
+            Some("rs") => ("rustc", ["--edition=2021", "-Dwarnings"]),
+            Some("cpp") => ("g++", ["-O2", "-Wall"]),
+            _ => ("gcc", ["-O2", "-Wall"]),
         };
-        compile(compiler, &["-O2", "-Wall"], &source, &program);
+        compile(compiler, &flags, &source, &program);
         let status = Command::new(&program).status().expect("it starts");
         assert!(status.success(), "{status}\n{}", self.diff());
     }
