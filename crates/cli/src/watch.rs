@@ -1,6 +1,7 @@
 //! `sunder watch`: two processes. One observes: it has rights over others, reads what these wrote, and can
 //! neither write nor connect. The other, this one, hands its records on, and has no such rights.
 
+mod appended;
 mod observing;
 mod told;
 

@@ -3,12 +3,11 @@
 use crate::args::Watch;
 use crate::destination::print_to_reader;
 use crate::output::{complain, note};
+use crate::watch::appended::Appended;
 use anyhow::{Context, Result};
-use rustix::fs::OFlags;
-use std::fs::File;
-use std::io::{IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::borrow::Cow;
+use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sunder_export::{
     Ended, Metrics, Otlp, Profile, Server, Signal, Spool, Target, page, write_page, write_pprof,
@@ -34,6 +33,8 @@ pub struct Told {
     profile: Option<(PathBuf, Profile)>,
     otlp: Option<Otlp>,
     findings: u64,
+    /// Records that a file did not take.
+    unwritten: u64,
     last_status: Option<Record>,
     /// Whether something could not be written.
     pub failed: bool,
@@ -64,6 +65,7 @@ impl Told {
             profile: options.pprof.clone().map(|file| (file, Profile::default())),
             otlp: None,
             findings: 0,
+            unwritten: 0,
             last_status: None,
             failed: false,
         })
@@ -111,6 +113,13 @@ impl Told {
 
     /// Hands a record to all.
     pub fn tell(&mut self, record: &Record) {
+        let mut record = Cow::Borrowed(record);
+        if let (Record::Status(status), 1..) = (&*record, self.unwritten) {
+            let mut status = status.clone();
+            status.records_dropped += self.unwritten;
+            record = Cow::Owned(Record::Status(status));
+        }
+        let record = &*record;
         if let Record::Finding(finding) = record {
             self.findings += u64::from(finding.event != Happening::Gone);
         } else {
@@ -129,10 +138,10 @@ impl Told {
         line = escaped_json(line);
         line.push('\n');
         for one in &mut self.files {
-            let written = one.file.write_all(line.as_bytes());
-            if let Err(error) = written.with_context(|| one.cannot_write()) {
+            if let Err(error) = one.add(line.as_bytes()) {
                 complain(&error);
                 self.failed = true;
+                self.unwritten += 1;
             }
         }
         if self.quiet {
@@ -243,52 +252,6 @@ fn left(one: &Ended) -> String {
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
-}
-
-/// A file to which records are appended.
-struct Appended {
-    path: PathBuf,
-    file: File,
-    /// The path named a plain file, or nothing, as the watch began: whatever else is there later was put
-    /// there by somebody, who may be another user.
-    is_plain: bool,
-}
-
-impl Appended {
-    fn open(path: &Path) -> Result<Self> {
-        let path = path.to_owned();
-        let there = std::fs::symlink_metadata(&path);
-        let file = append(&path, OFlags::empty());
-        Ok(Self {
-            is_plain: there.map_or(true, |there| there.is_file()),
-            file: file.with_context(|| cannot_write(&path))?,
-            path,
-        })
-    }
-
-    /// Opens it again: it may have been moved away.
-    fn open_anew(&mut self) -> Result<()> {
-        let flags = match self.is_plain {
-            true => OFlags::NOFOLLOW | OFlags::NONBLOCK,
-            false => OFlags::empty(),
-        };
-        self.file = append(&self.path, flags).with_context(|| self.cannot_write())?;
-        Ok(())
-    }
-
-    fn cannot_write(&self) -> String {
-        cannot_write(&self.path)
-    }
-}
-
-fn append(path: &Path, flags: OFlags) -> std::io::Result<File> {
-    let mut options = File::options();
-    options.append(true).create(true);
-    options.custom_flags(flags.bits() as i32).open(path)
-}
-
-fn cannot_write(path: &Path) -> String {
-    format!("cannot write to {}", path.display())
 }
 
 /// Words about the end of a single look.

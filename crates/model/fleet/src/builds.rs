@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 /// So many looks that do not show an object say that it is not there; as for the watch itself, one alone
 /// may be chance.
-const LEAST_LOOKS: u64 = 2;
+pub(crate) const LEAST_LOOKS: u64 = 2;
 /// From this factor on, and from so many points of percent, a cost has changed: the watch's own bounds.
 const FACTOR: f64 = 2.0;
 const LEAST_CHANGE: f64 = 2.0;

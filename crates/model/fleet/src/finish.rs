@@ -4,6 +4,7 @@ use crate::builds::{lives, resolved};
 use crate::gather::{Gather, Labels, NONE, Seen};
 use crate::hosts::hosts;
 use crate::objects::{Sums, families, row};
+use crate::presence::{Presence, presence};
 use crate::summary::{FLEET_SCHEMA, FLEET_VERSION, Fleet, FleetContainer, FleetHost, Reading};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
@@ -58,8 +59,13 @@ fn sum_up(all: &Gather) -> Fleet {
         let host = all.of_watches[key.watch as usize].host;
         sums[key.object as usize].processes.insert((host, key.pid));
     }
-    for (host, object) in there(all) {
-        sums[object as usize].there_on.insert(host);
+    for ((host, object), is) in presence(all, &seen) {
+        let sum = &mut sums[object as usize];
+        match is {
+            Presence::There => sum.there_on.insert(host),
+            Presence::NotKnown => sum.not_looked_at_on.insert(host),
+            Presence::Gone => false,
+        };
     }
     let mut hosts = hosts(all);
     count_objects(&mut hosts, &sums);
@@ -254,34 +260,6 @@ impl Labelled {
             });
         }
     }
-}
-
-/// The machines and objects that are there, as each machine told last: by the list in the last status of
-/// its last watch, and by what records of findings told after it.
-fn there(all: &Gather) -> FxHashSet<(u32, u32)> {
-    // By machine: when the last status with a list was told, and by which watch.
-    let mut lists: FxHashMap<u32, (u64, u32)> = FxHashMap::default();
-    for (number, watch) in all.of_watches.iter().enumerate() {
-        let list = lists.entry(watch.host).or_default();
-        *list = (*list).max((watch.listed_unix_ns, number as u32));
-    }
-    let mut there = FxHashSet::default();
-    for (key, cost) in &all.costs {
-        let host = all.of_watches[key.watch as usize].host;
-        let listed = lists.get(&host).copied().unwrap_or_default();
-        let event = all.events.get(&(host, key.object, key.pid));
-        let is_gone = event.is_some_and(|&(told, there, _)| told > listed.0 && !there);
-        if (cost.listed_unix_ns, key.watch) == listed && !is_gone {
-            there.insert((host, key.object));
-        }
-    }
-    for (&(host, object, _), &(told, is_there, _)) in &all.events {
-        let listed = lists.get(&host).map_or(0, |list| list.0);
-        if is_there && told > listed {
-            there.insert((host, object));
-        }
-    }
-    there
 }
 
 /// What a container has lost on a machine.

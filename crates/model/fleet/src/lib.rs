@@ -16,6 +16,7 @@ mod hosts;
 mod line;
 mod names;
 mod objects;
+mod presence;
 mod summary;
 
 pub use gather::Gather;

@@ -16,6 +16,8 @@ pub struct Sums {
     pub lost: FxHashMap<u32, f64>,
     /// The machines on which it is there.
     pub there_on: FxHashSet<u32>,
+    /// Those on which nobody has looked since it was seen.
+    pub not_looked_at_on: FxHashSet<u32>,
     /// Machines and processes.
     pub processes: FxHashSet<(u32, u32)>,
     /// Builds and machines.
@@ -77,6 +79,7 @@ pub fn row(
         cost_percent: middle(costs).unwrap_or(0.0),
         hosts: last_of_hosts.len() as u64,
         there_on: sums.there_on.len() as u64,
+        not_looked_at_on: sums.not_looked_at_on.len() as u64,
         processes: sums.processes.len() as u64,
         first_unix_ns: sums
             .seen

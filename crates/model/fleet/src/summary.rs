@@ -62,6 +62,8 @@ pub struct FleetObject {
     pub hosts: u64,
     /// On how many of them it is there, as each told last.
     pub there_on: u64,
+    /// On how many nobody has looked at its program since it was seen. On the others it is gone.
+    pub not_looked_at_on: u64,
     /// In how many processes it was seen.
     pub processes: u64,
     /// When it was seen first.

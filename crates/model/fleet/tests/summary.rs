@@ -250,9 +250,57 @@ fn what_is_there_the_last_word_of_each_machine_says() {
     assert_eq!(there(&[&appeared, &listed, &gone]), 0);
     let not_listed = status(&at(9), START, vec![], vec![]);
     assert_eq!(there(&[&appeared, &listed, &not_listed]), 0);
-    // A second watch knows nothing of it.
-    let restarted = status(&at(60), START + 50 * SECOND, vec![], vec![]);
-    assert_eq!(there(&[&appeared, &listed, &restarted]), 0);
+}
+
+/// A later watch may have been asked about other processes only.
+#[test]
+fn an_object_at_which_nobody_has_looked_again_is_not_gone() {
+    let at = |time: u64| Told {
+        time: START + time * SECOND,
+        ..Told::default()
+    };
+    let counters = findings::global_array();
+    let one = vec![present(&at(5), START, 10.0, 1.0, &counters)];
+    let appeared = finding(&at(1), Happening::Appeared, 10.0, &counters);
+    let listed = status(&at(5), START, one, vec![]);
+    let presence = |lines: &[&String]| {
+        let fleet = sum_up(lines.iter().copied());
+        (fleet.objects[0].there_on, fleet.objects[0].not_looked_at_on)
+    };
+    let begun = START + 50 * SECOND;
+    let of_others = Told {
+        path: "/usr/bin/backup",
+        build: None,
+        ..at(60)
+    };
+    for (looked, wanted, why) in [
+        (vec![], (0, 1), "it knows nothing of it"),
+        (
+            vec![looked(&at(60), begun + SECOND, 1)],
+            (0, 1),
+            "one look shows little",
+        ),
+        (
+            vec![looked(&at(60), begun + SECOND, 9)],
+            (0, 0),
+            "it was looked for",
+        ),
+        (
+            vec![looked(&of_others, begun + SECOND, 9)],
+            (0, 1),
+            "another program",
+        ),
+    ] {
+        let other = status(&at(60), begun, vec![], looked);
+        assert_eq!(presence(&[&appeared, &listed, &other]), wanted, "{why}");
+        let told = finding(&at(7), Happening::Gone, 10.0, &counters);
+        assert_eq!(
+            presence(&[&appeared, &listed, &told, &other]),
+            (0, 0),
+            "{why}"
+        );
+    }
+    assert_eq!(presence(&[&appeared, &listed]), (1, 0));
 }
 
 /// The figures of the watch of `web1` that began at [`START`].

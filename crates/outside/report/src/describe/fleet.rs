@@ -107,7 +107,7 @@ pub(crate) fn fleet_facts(fleet: &Fleet) -> Vec<String> {
             counted(fleet.hosts.len(), "machine"),
             cpu_time(watched)
         ),
-        format!("{} close looks at processes", grouped(looks)),
+        format!("{} at processes", counted(looks as usize, "close look")),
     ]
 }
 
@@ -294,13 +294,31 @@ pub(crate) fn spread(object: &FleetObject) -> String {
         1 => "1 process".to_owned(),
         many => format!("{} processes", grouped(many)),
     };
-    let there = match object.there_on {
-        0 => "gone from all of them".to_owned(),
-        all if all == object.hosts && all == 1 => "still there".to_owned(),
-        all if all == object.hosts => "still there on all of them".to_owned(),
-        some => format!("still there on {}", grouped(some)),
+    format!("On {hosts}, in {processes}; {}.", presence(object))
+}
+
+fn presence(object: &FleetObject) -> String {
+    let all = object.hosts;
+    let of = |count: u64, what: &str| match count {
+        0 => None,
+        _ if count == all && all == 1 => Some(what.to_owned()),
+        _ if count == all => Some(format!("{what} on all of them")),
+        some => Some(format!("{what} on {}", grouped(some))),
     };
-    format!("On {hosts}, in {processes}; {there}.")
+    let gone = all.saturating_sub(object.there_on + object.not_looked_at_on);
+    let parts = [
+        of(object.there_on, "still there"),
+        of(object.not_looked_at_on, "not looked at since"),
+        match gone {
+            0 => None,
+            _ if gone == all => Some("gone from all of them".to_owned()),
+            // As before: that it is there on some says that it is gone from the others.
+            _ if object.not_looked_at_on == 0 => None,
+            some => Some(format!("gone from {}", grouped(some))),
+        },
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    parts.join(", ")
 }
 
 /// The kind of sharing.

@@ -169,6 +169,7 @@ impl Object {
             bar: bar(one.lost_seconds, dearest),
             machines: grouped(one.hosts),
             there: match one.there_on {
+                0 if one.not_looked_at_on > 0 => "not known".to_owned(),
                 0 => "gone".to_owned(),
                 some if some == one.hosts => "there".to_owned(),
                 some => format!("there on {}", grouped(some)),
