@@ -90,6 +90,7 @@ pub fn repair(options: &Repair) -> Result<u8> {
         dry_run: options.dry_run,
         from: options.from.clone(),
         chaos: options.chaos,
+        compares_all: options.compare_all,
         detail: detail(report.is_some(), options.quiet),
         observer: options.observer,
         observe: (&options.observe).into(),

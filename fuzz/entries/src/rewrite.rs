@@ -304,6 +304,7 @@ impl<'a> Moved<'a> {
             registers,
             downwards: false,
             whole: self.seen.len() % 4 == 3,
+            compares_all: false,
             moved: &self.moved,
             seen: &self.seen,
             alone: &[],

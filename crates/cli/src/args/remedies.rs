@@ -127,6 +127,9 @@ pub struct Repair {
     /// For tests: move random pages at random moments, by this seed, and put them back
     #[arg(long, value_name = "SEED", conflicts_with = "dry_run")]
     pub chaos: Option<u64>,
+    /// Compare each address with all moved ranges, and keep them moved (to see what specialising gains)
+    #[arg(long, hide = true)]
+    pub compare_all: bool,
     /// Which observer takes the samples
     #[arg(long, default_value = "auto", value_parser = observers())]
     pub observer: ObserverChoice,

@@ -1,7 +1,7 @@
 //! Plans one operand of a copy: it gets another displacement, or bounds of its registers within
 //! which one displacement is right. Called by the planner; it must not know about loops.
 
-use crate::effects::State;
+use crate::effects::{State, UNKNOWN};
 use crate::operand::Operand;
 use crate::registers::Register;
 use crate::request::{MovedPage, Relocation, Rule, Seen};
@@ -148,6 +148,30 @@ pub(crate) fn plan(
     }
     let plan = (!alternatives.is_empty()).then_some(Plan::Guarded(alternatives));
     (plan, registers)
+}
+
+/// The plan for an operand of whose registers nothing is taken to be known: its base is compared with
+/// all ranges. Where there is an index, only with those in which it was seen.
+pub(crate) fn compared_with_all(
+    moved: &MovedPage,
+    operand: &Operand,
+    seen: &[Seen],
+) -> Option<Plan> {
+    let (Some(register), None) = (operand.base, operand.index) else {
+        return plan(moved, operand, &UNKNOWN, seen, &Wandering::new(), |_| true).0;
+    };
+    let all = moved.rules.iter().filter_map(|rule| {
+        let room = rule.bytes.len.checked_sub(operand.width)?;
+        let low = rule.bytes.start.0.wrapping_sub(operand.displacement);
+        let high = low.checked_add(room)?;
+        Some(Alternative {
+            bounds: vec![Bound::of(register, low, high, &UNKNOWN)],
+            ranges: Vec::new(),
+            displacement: operand.displaced(rule.delta)?,
+        })
+    });
+    let all: Vec<Alternative> = all.collect();
+    (!all.is_empty()).then_some(Plan::Guarded(all))
 }
 
 impl Alternative {

@@ -1,7 +1,7 @@
 //! Plans the operands of a loop: which get another displacement, which a guard, and on which facts,
 //! slots and checks that rests. Called by [`crate::choose`]; it must not encode anything.
 
-use crate::bounds::{Plan, Wandering, plan, wandering};
+use crate::bounds::{Plan, Wandering, compared_with_all, plan, wandering};
 use crate::effects::{State, UNKNOWN};
 use crate::facts::{Checks, Facts, at_fault, facts, needed};
 use crate::flow::{Graph, OUTER};
@@ -174,7 +174,14 @@ impl Planner<'_> {
             operand.map(|(_, operand)| (operand, seen))
         });
         let wandering = wandering(self.request.moved, met);
-        let start = at_fault(self.request);
+        let mut start = at_fault(self.request);
+        if self.request.compares_all {
+            // Where a return address lies must be known.
+            let stack = Register::RSP.index();
+            let pointer = start[stack];
+            start = UNKNOWN;
+            start[stack] = pointer;
+        }
         seen.extend(foresee(self.request, self.graph, body, (self.at, start)));
         let without = Checks::new();
         let starts = [(self.at, start)];
@@ -193,7 +200,7 @@ impl Planner<'_> {
             fast: plain,
             ..Planned::default()
         };
-        if open.is_empty() {
+        if open.is_empty() || self.request.compares_all {
             return only_plain(plain);
         }
         if let Some(planned) = self.followed(&work, &open) {
@@ -365,14 +372,11 @@ impl Planner<'_> {
             let ip = self.graph.nodes[n].instruction.ip();
             let seen: Vec<Seen> = work.seen.iter().filter(|s| s.ip.0 == ip).copied().collect();
             let varies = |register| varies_in_loop(self.graph, body, n, register);
-            let (plan, registers) = plan(
-                self.request.moved,
-                operand,
-                state,
-                &seen,
-                work.wandering,
-                varies,
-            );
+            let moved = self.request.moved;
+            let (plan, registers) = match self.request.compares_all {
+                true => (compared_with_all(moved, operand, &seen), 0),
+                false => plan(moved, operand, state, &seen, work.wandering, varies),
+            };
             match plan {
                 Some(Plan::Guarded(_)) if self.live_flags.contains(&n) => {}
                 Some(plan) => {

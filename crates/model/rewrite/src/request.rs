@@ -168,6 +168,9 @@ pub struct Request<'a> {
     /// Whether the copy must have all ways through the functions that a loop calls: threads have left
     /// copies without some of them very often.
     pub whole: bool,
+    /// Whether each address that a register tells is compared with all moved ranges, as the papers do it
+    /// without specialising (thesis, section 5.5). Slow; to see what specialising gains.
+    pub compares_all: bool,
     /// The page and the new places of its bytes.
     pub moved: &'a MovedPage,
     /// Earlier faults of the same thread, for which loops were copied.

@@ -121,6 +121,8 @@ pub struct Attempt {
     pub hindrance: Option<String>,
     /// Why the threads' gain was not measured.
     pub unmeasured: Option<&'static str>,
+    /// Whether the bytes stay where they are even if threads get on no faster: to measure how slow that is.
+    pub stays_anyway: bool,
     before: Windows,
     phase: Phase,
     /// Its bytes are to go back, and to stay there.
@@ -148,6 +150,7 @@ impl Attempt {
             stays: Vec::new(),
             hindrance: None,
             unmeasured: None,
+            stays_anyway: false,
             before,
             phase: Phase::Asked,
             is_undone: false,

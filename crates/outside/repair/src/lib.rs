@@ -67,6 +67,10 @@ pub struct Options {
     pub from: Option<PathBuf>,
     /// Move random pages at random moments, chosen by this seed, and put them back. For tests.
     pub chaos: Option<u64>,
+    /// Let copies of code compare each address with all moved ranges, in place of those that the thread
+    /// uses, and stay also where that is slower. It shows what specialising gains (the thesis, Figure
+    /// 5.4).
+    pub compares_all: bool,
     /// How much of the result is wanted: finding names takes time after the program's end.
     pub detail: Detail,
     /// Which observer takes the samples.
@@ -136,6 +140,7 @@ impl Repairer {
         let name = options.program.first();
         repairer.unloadable = name.and_then(|name| program::cannot_be_loaded(name));
         repairer.dry_run = options.dry_run;
+        repairer.compares_all = options.compares_all;
         repairer.may_stop = !options.dry_run || sunder_stop::may_trace();
         repairer.detail = options.detail;
         if let Some(file) = &options.from {

@@ -62,6 +62,8 @@ pub enum Detail {
 pub struct Repairer {
     /// Only say what would be moved.
     pub dry_run: bool,
+    /// As [`Options::compares_all`](crate::Options::compares_all).
+    pub compares_all: bool,
     /// In a dry run, whether the kernel lets us stop the program's threads.
     pub may_stop: bool,
     /// The file that is shared with the library.
@@ -229,6 +231,7 @@ impl Repairer {
         };
         Ok(Self {
             dry_run: false,
+            compares_all: false,
             may_stop: true,
             file: Arc::new(file),
             entry,
@@ -364,7 +367,7 @@ impl Repairer {
 
     /// Starts answering the program's threads.
     fn serve(&mut self, process: ProcessId) -> Result<()> {
-        let server = Server::start(Arc::clone(&self.file), process);
+        let server = Server::start(Arc::clone(&self.file), process, self.compares_all);
         self.server = Some(server.context("cannot start a thread")?);
         Ok(())
     }

@@ -13,7 +13,7 @@ mod publish;
 mod tests;
 
 use self::area::{MOST_BLOCKS, MovedArea};
-use self::draft::{Learnt, Question, drafted};
+use self::draft::{How, Learnt, Question, drafted};
 use self::memo::Memo;
 use super::busy::Busy;
 use super::code::TargetCode;
@@ -55,6 +55,8 @@ struct Shared {
     /// The requests that one of the threads answers now.
     claimed: [AtomicBool; REQUESTS],
     workers: usize,
+    /// As [`Request::compares_all`](sunder_rewrite::Request::compares_all).
+    compares_all: bool,
     stop: AtomicBool,
 }
 
@@ -65,11 +67,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts answering threads of `process`.
+    /// Starts answering threads of `process`. With `compares_all`, copies are not specialised
+    /// ([`Request::compares_all`](sunder_rewrite::Request::compares_all)).
     ///
     /// # Errors
     /// If a thread can't be started.
-    pub fn start(file: Arc<ControlFile>, process: ProcessId) -> std::io::Result<Self> {
+    pub fn start(
+        file: Arc<ControlFile>,
+        process: ProcessId,
+        compares_all: bool,
+    ) -> std::io::Result<Self> {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
             process,
@@ -82,6 +89,7 @@ impl Server {
             }),
             claimed: std::array::from_fn(|_| AtomicBool::new(false)),
             workers: (cpus / 2).clamp(1, MOST_WORKERS),
+            compares_all,
             stop: AtomicBool::new(false),
         });
         let mut server = Self {
@@ -247,7 +255,10 @@ impl Shared {
                 (&self.code, &self.memo),
                 &known,
                 question,
-                alone,
+                How {
+                    alone,
+                    compares_all: self.compares_all,
+                },
                 |draft, learnt| self.place(question, &known.moved, (draft, learnt), alone),
             )
         };

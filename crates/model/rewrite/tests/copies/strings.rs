@@ -159,6 +159,7 @@ const fn conduct(thrown: Option<(u64, u32)>) -> Conduct {
         goes_back: true,
         thrown,
         is_far: false,
+        compares_all: false,
     }
 }
 

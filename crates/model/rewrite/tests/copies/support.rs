@@ -128,6 +128,7 @@ pub fn ask<'a>(
         registers,
         downwards: false,
         whole: false,
+        compares_all: false,
         moved,
         seen,
         alone: &[],

@@ -116,7 +116,7 @@ impl Attempt {
         if pays || gain > stay.gain() {
             stay.gains = found;
         }
-        if pays {
+        if pays || self.stays_anyway {
             return Phase::Settled;
         }
         if earlier.loss {

@@ -73,8 +73,9 @@ impl Repairer {
         before: Windows,
     ) {
         let now = monotonic_now();
-        self.attempts
-            .push(Attempt::new(proposal, groups, area, now, before));
+        let mut attempt = Attempt::new(proposal, groups, area, now, before);
+        attempt.stays_anyway = self.compares_all;
+        self.attempts.push(attempt);
     }
 
     /// Follows the bytes that were moved: measures threads, puts bytes back, moves them again.

@@ -67,8 +67,16 @@ pub struct Learnt {
     pub met: Option<Vec<Met>>,
 }
 
-/// Drafts a copy of the code around the instruction at which the thread has faulted, or of that
-/// instruction alone, and gives it to `place`.
+/// How a copy is made.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// Of the instruction alone, at which the thread has faulted, and not of the code around it.
+    pub alone: bool,
+    /// As [`Request::compares_all`].
+    pub compares_all: bool,
+}
+
+/// Drafts a copy of the code at which the thread has faulted, and gives it to `place`.
 ///
 /// # Errors
 /// If there can be none: why; or what `place` says.
@@ -76,7 +84,7 @@ pub fn drafted<T>(
     (code, memo): (&TargetCode, &Memo),
     known: &Known,
     question: &Question,
-    alone: bool,
+    how: How,
     place: impl FnOnce(&Draft<'_>, Learnt) -> Result<T, String>,
 ) -> Result<T, String> {
     let registers = question.registers;
@@ -87,7 +95,7 @@ pub fn drafted<T>(
         start: CodeAddress(start),
         bytes: &bytes,
     };
-    let calling = match alone {
+    let calling = match how.alone {
         true => Vec::new(),
         false => callers(code, memo, own, registers),
     };
@@ -110,6 +118,7 @@ pub fn drafted<T>(
         registers,
         downwards: question.downwards,
         whole: question.again,
+        compares_all: how.compares_all,
         moved: &known.moved,
         seen: &known.seen,
         alone: &known.alone,
@@ -117,7 +126,7 @@ pub fn drafted<T>(
         memory: Memory(&nothing),
         near: known.near,
     };
-    let calls = match alone {
+    let calls = match how.alone {
         true => Vec::new(),
         false => calls_in_loops(code, (memo, question.area), &request),
     };

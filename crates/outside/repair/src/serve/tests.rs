@@ -60,6 +60,7 @@ fn request(moved: &MovedPage) -> Request<'_> {
         registers,
         downwards: false,
         whole: false,
+        compares_all: false,
         moved,
         seen: &[],
         alone: &[],
@@ -73,7 +74,7 @@ fn request(moved: &MovedPage) -> Request<'_> {
 #[test]
 fn a_copy_for_bytes_that_have_moved_again_gets_no_place() {
     let file = Arc::new(ControlFile::unshared().expect("a file in memory"));
-    let server = Server::start(file, ProcessId(std::process::id())).expect("a thread");
+    let server = Server::start(file, ProcessId(std::process::id()), false).expect("a thread");
     let known = |server: &Server| {
         server.moves(0, moved(), Vec::new(), COPIES);
         let mut state = server.shared.lock();

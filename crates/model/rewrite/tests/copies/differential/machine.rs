@@ -255,6 +255,7 @@ fn answer(run: &mut Execution, now: Registers, downwards: bool) -> Result<u64, R
         downwards,
         // The handler of faults asks for that after many of them.
         whole: run.faults.is_multiple_of(AGAIN),
+        compares_all: run.conduct.compares_all,
         moved: &run.moved,
         seen: &run.seen,
         alone: &[],
@@ -437,6 +438,24 @@ pub fn compare_far(steps: &[Step], rounds: u32, thrown: (u64, u32)) -> Option<us
     compare_divided(&source, INNER, groups, conduct)
 }
 
+/// The loop and its functions, in copies that compare each address with all groups.
+pub fn compare_with_all(parts: [&[Step]; 3], rounds: u32) -> Option<usize> {
+    let groups = vec![
+        (GROUP, GROUP_BYTES, POOL + GROUP),
+        (FIRST, MORE_BYTES, POOL + FIRST),
+    ];
+    let conduct = Conduct {
+        compares_all: true,
+        ..Conduct::default()
+    };
+    compare_divided(
+        &program(parts, [Way::Direct; 2], rounds),
+        INNER,
+        groups,
+        conduct,
+    )
+}
+
 /// How copies are made and executed.
 #[derive(Clone, Copy, Default)]
 pub struct Conduct {
@@ -446,6 +465,8 @@ pub struct Conduct {
     pub thrown: Option<(u64, u32)>,
     /// They are made as if they lay out of the code's reach.
     pub is_far: bool,
+    /// As `Request::compares_all`.
+    pub compares_all: bool,
 }
 
 /// The same with these groups, ascending.
