@@ -108,6 +108,8 @@ pub const BY_OWNER: u32 = 11;
 /// [`Area::reason`]: the program opens its memory as a file, which would show the bytes at their
 /// original place.
 pub const BY_FILE: u32 = 12;
+/// [`Area::reason`]: the program ends, or a thread of it does without the C library.
+pub const BY_END: u32 = 13;
 
 /// The bits of [`Request::state`] that hold the stage of the question.
 const STAGE: u32 = 3;
@@ -406,6 +408,7 @@ pub const fn reason(number: u32) -> &'static str {
         BY_CONFINEMENT => "the program confined itself",
         BY_SIGNALS => "the program changed how it treats signals",
         BY_DEATH => "a fault or a signal came that ends a program",
+        BY_END => "the program ended",
         BY_FILE => "the program opened its memory as a file",
         BY_OWNER => "the thread whose stack they are part of went on",
         _ => "unknown",

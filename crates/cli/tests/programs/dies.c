@@ -1,9 +1,13 @@
 /* Two threads share a line falsely. When its bytes have been moved and its page can't be accessed,
- * the program dies, by a fault or by abort; or says that it waited in vain. */
+ * the program dies, by a fault, by abort, or by a signal that it sends itself; or says that it waited in
+ * vain. */
+#define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,6 +50,8 @@ int main(int argc, char **argv) {
         /* The bytes may have gone back meanwhile. */
         if (!is_moved()) continue;
         if (by_fault) *(volatile int *)argc = 1;
+        if (argc > 1 && strcmp(argv[1], "kill") == 0) kill(getpid(), SIGQUIT);
+        if (argc > 1 && strcmp(argv[1], "syscall") == 0) syscall(SYS_tkill, gettid(), SIGTRAP);
         abort();
     }
     puts("not moved");

@@ -205,13 +205,18 @@ fn a_program_that_dies_by_a_fault_dies_by_it() {
 }
 
 /// A debugger or a core file finds the bytes of a dead program where they were: they go back before
-/// a fault or `abort` ends it.
+/// a fault, `abort` or another signal of its own ends it.
 #[test]
 fn what_was_moved_is_back_when_the_program_dies() {
     let _alone = targets::alone();
     let program = c_program("dies", &[]).expect("it compiles");
     let program = program.to_str().expect("our own path");
-    for (how, signal) in [("fault", libc::SIGSEGV), ("abort", libc::SIGABRT)] {
+    for (how, signal) in [
+        ("fault", libc::SIGSEGV),
+        ("abort", libc::SIGABRT),
+        ("kill", libc::SIGQUIT),
+        ("syscall", libc::SIGTRAP),
+    ] {
         let run = repaired("dies-moved", &[], &[program, how]);
         if run.stdout == b"not moved\n" {
             println!("SKIP: its threads did not contend");

@@ -11,7 +11,7 @@ use sunder_guest::{confinement, system};
 use sunder_hooks::Call;
 use sunder_kernel::KernelCall;
 use sunder_wire::remap::{
-    BY_CONFINEMENT, BY_DEATH, BY_FILE, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS,
+    BY_CONFINEMENT, BY_DEATH, BY_END, BY_FILE, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS,
 };
 
 /// Runs before a call that the program's own code then makes. Nothing is moved from here on until
@@ -25,15 +25,14 @@ pub unsafe extern "C" fn before(call: &mut Call) {
         libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
             before_process(call.number, a, b);
         }
-        libc::SYS_execve | libc::SYS_execveat | libc::SYS_exit_group => {
-            area::roll_back_all(BY_FORK);
-        }
+        libc::SYS_execve | libc::SYS_execveat => area::roll_back_all(BY_FORK),
+        libc::SYS_exit_group => area::roll_back_all(BY_END),
         number if confinement::by(number, call.arguments[0]) => confine(),
         libc::SYS_ptrace => give_up(BY_CONFINEMENT),
         libc::SYS_tgkill if c == cancel::SIGNAL => cancel::begins(b as u32),
         // Before a signal that leaves a core file, as `abort` sends it: the bytes must be in their
         // place.
-        libc::SYS_tgkill if !shared::is_confined() && leaves_core(c) => {
+        number if !shared::is_confined() && kills(number, [a, b, c]) => {
             area::roll_back_all(BY_DEATH);
         }
         number => {
@@ -59,6 +58,20 @@ pub fn if_memory_is_opened(number: i64, arguments: &[u64; 6]) {
     if shared::anything_moved() && memory_file::is_opened(number, arguments) {
         give_up(BY_FILE);
     }
+}
+
+/// Whether the call sends a signal that ends this program and may leave a core file. Where it can't be told
+/// whether it is for this program, it is taken to be.
+pub fn kills(number: i64, [a, b, c]: [u64; 3]) -> bool {
+    // 0 and negative numbers stand for groups of processes.
+    let is_ours = |process: u64| process as i32 <= 0 || process == u64::from(system::process_id());
+    let signal = match number {
+        libc::SYS_kill | libc::SYS_rt_sigqueueinfo if is_ours(a) => b,
+        libc::SYS_tkill | libc::SYS_pidfd_send_signal => b,
+        libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo if is_ours(a) => c,
+        _ => return false,
+    };
+    leaves_core(signal)
 }
 
 /// Whether this signal ends the program by its default action and may leave a core file.

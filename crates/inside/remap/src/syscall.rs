@@ -4,13 +4,15 @@
 
 #![cfg(not(test))]
 
-use crate::before::if_memory_is_opened;
+use crate::before::{if_memory_is_opened, kills};
 use crate::{area, interrupted, pages, real, shared, under_way, uses};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_guest::{confinement, system};
 use sunder_kernel::KernelCall;
-use sunder_wire::remap::{BY_CONFINEMENT, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS};
+use sunder_wire::remap::{
+    BY_CONFINEMENT, BY_DEATH, BY_END, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS,
+};
 
 /// The real function; null until it has been looked up.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -36,8 +38,12 @@ extern "C" fn before(number: c_long, a: usize, b: usize, c: usize) -> usize {
             1
         }
         libc::SYS_exit | libc::SYS_exit_group => {
-            area::roll_back_all(BY_FORK);
+            area::roll_back_all(BY_END);
             1
+        }
+        number if !shared::is_confined() && kills(number, [a as u64, b as u64, c as u64]) => {
+            area::roll_back_all(BY_DEATH);
+            0
         }
         libc::SYS_rt_sigreturn => 1,
         number if confinement::by(number, a) => {

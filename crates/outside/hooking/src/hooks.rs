@@ -38,11 +38,12 @@ pub const OPENS: [i64; 3] = [libc::SYS_open, libc::SYS_openat, libc::SYS_openat2
 /// Kernel calls that may go without a hook where there is no room for one: they use none of the
 /// program's memory, or only a thread's own descriptor, which no remedy touches. What the kernel does
 /// with the list of robust mutexes later is the library's concern inside the program.
-const WITHOUT_HOOK: [i64; 9] = [
+const WITHOUT_HOOK: [i64; 10] = [
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_rt_sigreturn,
     libc::SYS_tgkill,
+    libc::SYS_kill,
     libc::SYS_close,
     libc::SYS_set_tid_address,
     libc::SYS_set_robust_list,

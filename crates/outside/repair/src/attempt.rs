@@ -18,7 +18,7 @@ use sunder_gain::gauge::{Bytes, Gauge, Windows};
 
 use sunder_plan::remap::{self as plan, EndReason};
 use sunder_wire::remap::{
-    ACTIVE, APPLY, APPLY_AGAIN, APPLYING, Area, BY_FAULTS, BY_FORK, BY_KERNEL, BY_MAPPING,
+    ACTIVE, APPLY, APPLY_AGAIN, APPLYING, Area, BY_END, BY_FAULTS, BY_FORK, BY_KERNEL, BY_MAPPING,
     BY_OWNER, BY_TOOL, FREE, NOTHING, REFUSED, ROLL_BACK, ROLLED_BACK,
 };
 
@@ -431,7 +431,7 @@ impl Attempt {
             ended: match reason {
                 BY_TOOL if stay.rethought.is_some() => EndReason::Hindered,
                 BY_TOOL => EndReason::NoGain,
-                BY_KERNEL | BY_MAPPING | BY_FORK | BY_OWNER => EndReason::Hindered,
+                BY_KERNEL | BY_MAPPING | BY_FORK | BY_END | BY_OWNER => EndReason::Hindered,
                 _ => EndReason::Impossible,
             },
         })

@@ -10,6 +10,7 @@ use sunder_objects::{NameOptions, Names};
 use sunder_observe::foreign::ForeignFiles;
 use sunder_pipeline::TargetFiles;
 use sunder_plan::progress::WORTH_KEEPING;
+use sunder_wire::remap::{BY_END, reason};
 
 /// Gives moved objects the names and the advice of their findings, which are known better at the
 /// end than while the program runs.
@@ -142,6 +143,7 @@ fn became(moved: &Moved, seconds: f64, dry_run: bool) -> String {
     if let Some(back) = &moved.rolled_back {
         let ms = back.at_seconds * 1000.0;
         text += &match stayed_to_the_end(moved, seconds) {
+            true if back.reason == reason(BY_END) => "; put back at the end of the program".into(),
             true => format!("; put back at the end of the program ({})", back.reason),
             false => format!("; put back after {ms:.0} ms: {}", back.reason),
         };

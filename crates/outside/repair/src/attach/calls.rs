@@ -25,7 +25,7 @@ const INSTEAD: [i64; 14] = [
 ];
 
 /// Before these calls bytes may have to go back. They may wait, return twice, or not return.
-const BEFORE_THEM: [i64; 31] = [
+const BEFORE_THEM: [i64; 33] = [
     libc::SYS_clone,
     libc::SYS_clone3,
     libc::SYS_fork,
@@ -37,6 +37,8 @@ const BEFORE_THEM: [i64; 31] = [
     libc::SYS_prctl,
     libc::SYS_ptrace,
     libc::SYS_tgkill,
+    libc::SYS_kill,
+    libc::SYS_rt_sigqueueinfo,
     libc::SYS_rt_sigsuspend,
     libc::SYS_ppoll,
     libc::SYS_pselect6,
