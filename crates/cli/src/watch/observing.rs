@@ -7,19 +7,25 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, ErrorKind, PipeReader, PipeWriter, Write};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use sunder_findings::Record;
-use sunder_watch::{Asked, Options, watch};
+use sunder_watch::{Asked, END_WORK, Options, watch};
 
 /// Bytes of records that wait to be read by the other process; more are dropped and counted.
 const MOST_WAITING: usize = 8 << 20;
 /// The longest line that is read.
 const LONGEST_LINE: usize = 8 << 20;
+/// Milliseconds within which signals are one: a terminal, or systemd, sends it to both processes, and one
+/// of them passes it on to the other.
+const ONE_SIGNAL: u64 = 500;
 /// How long the end waits until the last records are read.
 const LAST: Duration = Duration::from_secs(10);
 
-static END: AtomicBool = AtomicBool::new(false);
+/// When a signal first asked to end, by the clock that never stops, in milliseconds; 0 for not yet.
+static END: AtomicU64 = AtomicU64::new(0);
+/// Whether another one came later.
+static NOW: AtomicBool = AtomicBool::new(false);
 static ANEW: AtomicBool = AtomicBool::new(false);
 static CHILD: AtomicI32 = AtomicI32::new(0);
 
@@ -27,7 +33,11 @@ extern "C" fn note_signal(signal: i32) {
     if signal == libc::SIGHUP {
         ANEW.store(true, Ordering::Relaxed);
     } else {
-        END.store(true, Ordering::Relaxed);
+        let now = milliseconds();
+        match END.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
+            Err(first) if now - first >= ONE_SIGNAL => NOW.store(true, Ordering::Relaxed),
+            _ => {}
+        }
     }
     let child = CHILD.load(Ordering::Relaxed);
     if child > 0 {
@@ -35,6 +45,12 @@ extern "C" fn note_signal(signal: i32) {
         // its number here is 0.
         unsafe { libc::kill(child, signal) };
     }
+}
+
+/// May be called in a handler.
+fn milliseconds() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 
 fn note_signals() {
@@ -133,6 +149,11 @@ impl Observing {
 
 /// What the process does that observes; its exit status.
 fn observe(options: Options, out: PipeWriter) -> i32 {
+    // The processes that name what is found are in it, too. A terminal that stops what writes to it from
+    // another group must not stop this one.
+    // SAFETY: takes two integers.
+    unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
+    let has_own_group = rustix::process::setpgid(None, None).is_ok();
     confined::beside_all();
     let outlet = std::cell::RefCell::new(Outlet::new(out));
     let watched = watch(
@@ -140,7 +161,9 @@ fn observe(options: Options, out: PipeWriter) -> i32 {
         &mut |record| outlet.borrow_mut().put(record),
         &mut || {
             let is_there = outlet.borrow_mut().flush();
-            if END.load(Ordering::Relaxed) || !is_there {
+            if NOW.load(Ordering::Relaxed) || !is_there {
+                Asked::Now
+            } else if END.load(Ordering::Relaxed) > 0 {
                 Asked::End
             } else if ANEW.swap(false, Ordering::Relaxed) {
                 Asked::Anew
@@ -150,6 +173,14 @@ fn observe(options: Options, out: PipeWriter) -> i32 {
         },
     );
     outlet.into_inner().finish();
+    if has_own_group {
+        // SAFETY: takes integers. Group 0 is our own, of which the others only name, and are not waited
+        // for any more. They hold the pipe of the records open.
+        unsafe {
+            libc::signal(END_WORK, libc::SIG_IGN);
+            libc::kill(0, END_WORK);
+        }
+    }
     match watched {
         Ok(()) => 0,
         Err(error) => {

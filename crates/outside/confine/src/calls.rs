@@ -209,6 +209,10 @@ fn signals(
     // `abort` and panics signal the own process.
     let own = equals(0, u64::from(std::process::id()))?;
     let mut to_threads = vec![rule([own])?];
+    if work == Work::Watch {
+        // To its own group of processes, of which the others do work for it.
+        rules.insert(libc::SYS_kill, vec![rule([equals(0, 0)?])?]);
+    }
     if let Some(Subject { process, is_ours }) = subject {
         let its = || equals(0, u64::from(process.0));
         if is_ours {

@@ -1,12 +1,16 @@
 //! Work in a process of its own. Names come from debug information, which is large, stays in memory
 //! once it is read, and is written by others: the process that reads it ends afterwards, and takes
-//! memory, mistakes and endless loops with it.
+//! memory, mistakes and endless loops with it. It ignores the signals that ask the watch to end, so that
+//! an answer still comes; what is not waited for any more is ended by [`END`].
 
 use rustix::fs::OFlags;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+/// The signal that ends work whose answer nobody will take: sent to the group of processes, by a watch that
+/// has one of its own.
+pub const END: i32 = libc::SIGUSR1;
 /// CPU seconds after which the kernel ends the work.
 const MOST_CPU_SECONDS: u64 = 120;
 /// Bytes of memory that the work may take.

@@ -23,6 +23,7 @@ mod spend;
 mod watcher;
 
 pub use answers::Answers;
+pub use aside::END as END_WORK;
 pub use options::{Asked, Options};
 pub use rights::{Missing, missing};
 pub use select::Selection;

@@ -38,4 +38,6 @@ pub enum Asked {
     Anew,
     /// To end.
     End,
+    /// To end without waiting for what is being named.
+    Now,
 }

@@ -46,8 +46,10 @@ const CHOOSE_EVERY: Duration = Duration::from_millis(500);
 const LEAST_AT_ONCE_NS: u64 = 50_000_000;
 /// Samples a second and CPU for a single look: there is no time to wait for rare ones.
 const HZ_ONCE: u32 = 199;
-/// How long the end waits for what is being named.
-const LAST: Duration = Duration::from_secs(60);
+/// How long the end waits for what is being named. A service has little time to end.
+const LAST: Duration = Duration::from_secs(10);
+/// The same after a single look, which is for that answer.
+const LAST_ONCE: Duration = Duration::from_secs(60);
 
 /// Watches until the caller asks for the end, or the time is over. Records go to `tell`.
 ///
@@ -63,14 +65,14 @@ pub fn watch(
         match asked() {
             Asked::Nothing => {}
             Asked::Anew => watcher.begin_anew()?,
-            Asked::End => break,
+            Asked::End | Asked::Now => break,
         }
         if watcher.options.once.is_some_and(|d| watcher.elapsed() >= d) {
             break;
         }
         watcher.step(tell)?;
     }
-    watcher.end(tell);
+    watcher.end(tell, asked);
     Ok(())
 }
 
@@ -509,7 +511,7 @@ impl Watcher {
     }
 
     /// Ends all looks, waits for the names, and tells the last status.
-    fn end(mut self, tell: &mut dyn FnMut(Record)) {
+    fn end(mut self, tell: &mut dyn FnMut(Record), asked: &mut dyn FnMut() -> Asked) {
         let mut events = Vec::new();
         self.sampler.finish(&mut |event| events.push(event));
         for event in events {
@@ -520,7 +522,11 @@ impl Watcher {
             self.end_look(look, tell);
         }
         let since = Instant::now();
-        while !self.namings.is_empty() && since.elapsed() < LAST {
+        let most = match self.options.once {
+            Some(_) => LAST_ONCE,
+            None => LAST,
+        };
+        while !self.namings.is_empty() && since.elapsed() < most && asked() != Asked::Now {
             std::thread::sleep(Duration::from_millis(5));
             self.take_names(tell);
         }
