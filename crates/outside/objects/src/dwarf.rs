@@ -3,6 +3,7 @@
 //! tables of variables, types and locals. Reports missing parts in `limits`; a broken unit does not
 //! fail a whole file.
 
+mod abbreviations;
 mod index;
 mod inlined;
 mod nesting;

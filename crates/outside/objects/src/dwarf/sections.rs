@@ -1,5 +1,6 @@
 //! The sections of debug information in an ELF file.
 
+use super::abbreviations::are_usual;
 use crate::bounded::{Budget, KEPT};
 use crate::image::Elf;
 use gimli::{AttributeValue, DwarfFileType, EndianSlice, LittleEndian, SectionId};
@@ -20,6 +21,8 @@ pub(crate) enum SectionError {
     TooLarge(String, u64),
     #[error("debug information of several gigabytes is in memory already")]
     Full,
+    #[error("its list of the kinds of entries is no compiler's")]
+    Kinds,
 }
 
 pub(crate) fn load_sections(elf: &Elf<'_>, split: bool) -> Result<Dwarf, SectionError> {
@@ -27,6 +30,9 @@ pub(crate) fn load_sections(elf: &Elf<'_>, split: bool) -> Result<Dwarf, Section
     let mut dwarf = Dwarf::load(|s| section(elf, name(s)))?;
     if split {
         dwarf.file_type = DwarfFileType::Dwo;
+    }
+    if !are_usual(&dwarf) {
+        return Err(SectionError::Kinds);
     }
     Ok(dwarf)
 }
