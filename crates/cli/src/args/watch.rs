@@ -20,10 +20,10 @@ Records go to standard output as lines of JSON, or in words if that is a termina
 hands over what is left; SIGHUP opens the files anew.")]
 pub struct Watch {
     /// Look for so long, report, and end; without it, watch until SIGTERM or Ctrl-C
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_some_time)]
     pub once: Option<Duration>,
     /// How often each process is looked at and the status is told
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_some_time)]
     pub interval: Duration,
     /// What watching may take, as a share of one CPU: its own time, and that of its interrupts
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_percent)]
@@ -47,7 +47,7 @@ pub struct Watch {
     #[arg(long)]
     pub check: bool,
     /// This machine's name in records; default: what it calls itself
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub host: Option<String>,
     /// Leave out what costs less than this share of the threads' time
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
@@ -59,7 +59,7 @@ pub struct Watch {
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
     /// Write the same figures to this file, for the node exporter; its name ends in .prom
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = parse_page)]
     pub prom_file: Option<PathBuf>,
     /// Write the findings to this file as a profile for pprof (.pb.gz): everything since the start
     #[arg(long, value_name = "FILE")]
@@ -74,7 +74,7 @@ pub struct Watch {
     #[arg(long, value_name = "FOLDER", requires = "otlp")]
     pub spool: Option<PathBuf>,
     /// How much may wait for each signal, in MiB; beyond that the oldest is dropped and counted
-    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
     pub spool_size: u64,
     /// Keep what debug information has told in this folder, so that another look at the same build costs less
     #[arg(long, value_name = "FOLDER")]
@@ -85,4 +85,22 @@ pub struct Watch {
     /// How to observe.
     #[command(flatten)]
     pub observe: ObserveOptions,
+}
+
+/// A time in which something can be seen.
+fn parse_some_time(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("it must be longer than 0".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// A file that the node exporter reads.
+fn parse_page(text: &str) -> Result<PathBuf, String> {
+    match text.ends_with(".prom") {
+        true => Ok(text.into()),
+        false => {
+            Err("its name must end in .prom, or the node exporter does not read it".to_owned())
+        }
+    }
 }

@@ -4,7 +4,7 @@ use crate::args::Watch;
 use crate::destination::print_to_reader;
 use crate::output::{complain, note};
 use crate::watch::appended::Appended;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -51,6 +51,16 @@ impl Told {
             let profiles = options.otlp_profiles.then_some(Signal::Profiles);
             for signal in [Signal::Metrics, Signal::Logs].into_iter().chain(profiles) {
                 Target::of(signal, &variable)?;
+            }
+        }
+        // These are written anew each time, by a file beside them.
+        for file in options.prom_file.iter().chain(&options.pprof) {
+            let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
+            if folder.is_some_and(|it| !it.is_dir()) {
+                bail!(
+                    "cannot write to {}: there is no such folder",
+                    file.display()
+                );
             }
         }
         Ok(Self {

@@ -161,10 +161,13 @@ impl Language {
                 "make the element `struct alignas({line}) Padded {{ {name} value; }}`{}",
                 interference(line)
             ),
-            Self::Rust => format!(
+            Self::Rust if pads(line) => format!(
                 "make the element `CachePadded<{name}>` (crossbeam-utils), or a struct of it \
                  with `#[repr(align({line}))]`"
             ),
+            Self::Rust => {
+                format!("make the element a struct of `{name}` with `#[repr(align({line}))]`")
+            }
             Self::Go => format!(
                 "make the element a struct of a `{name}` and {}",
                 go_pad(line)
@@ -180,10 +183,11 @@ impl Language {
     /// The text that gives elements of a type whose name is not known lines of their own.
     pub(crate) fn wrap_element(self, line: u32) -> String {
         match self {
-            Self::Rust => format!(
+            Self::Rust if pads(line) => format!(
                 "put `#[repr(align({line}))]` on the element's type, or make the element \
                  `CachePadded` of it (crossbeam-utils)"
             ),
+            Self::Rust => format!("put `#[repr(align({line}))]` on the element's type"),
             Self::Cpp => format!(
                 "make the element a struct with `alignas({line})` that holds the value{}",
                 interference(line)
@@ -206,10 +210,7 @@ impl Language {
             Self::Cpp => format!("put `alignas({line})` before {all}"),
             Self::Rust => {
                 let each = if members.len() > 1 { "each " } else { "" };
-                format!(
-                    "wrap {all} {each}in `CachePadded` (crossbeam-utils) or in a struct with \
-                     `#[repr(align({line}))]`"
-                )
+                format!("wrap {all} {each}in {}", in_rust(line))
             }
             Self::Go => format!("put {} before {all}", go_pad(line)),
             Self::Fortran | Self::Other => {
@@ -227,10 +228,7 @@ impl Language {
         match self {
             Self::C => format!("declare {name} with `_Alignas({line})`"),
             Self::Cpp => format!("declare {name} with `alignas({line})`"),
-            Self::Rust => format!(
-                "wrap {name} in `CachePadded` (crossbeam-utils) or in a struct with \
-                 `#[repr(align({line}))]`"
-            ),
+            Self::Rust => format!("wrap {name} in {}", in_rust(line)),
             Self::Go => format!(
                 "make {name} a field of a struct that begins and ends with {}",
                 go_pad(line)
@@ -298,6 +296,20 @@ pub(crate) fn go_pad(line: u32) -> String {
     format!("`_ cpu.CacheLinePad` (golang.org/x/sys/cpu; or `_ [{line}]byte`)")
 }
 
+/// Whether crossbeam's `CachePadded` keeps values so many bytes apart: on x86-64 it aligns them to 128.
+pub(crate) const fn pads(line: u32) -> bool {
+    line <= 128
+}
+
+/// What a value of Rust is wrapped in.
+fn in_rust(line: u32) -> String {
+    let own = format!("a struct with `#[repr(align({line}))]`");
+    match pads(line) {
+        true => format!("`CachePadded` (crossbeam-utils) or in {own}"),
+        false => own,
+    }
+}
+
 /// The standard library's constant for the line size, for 64 bytes: that is its value with gcc
 /// and clang.
 fn interference(line: u32) -> &'static str {
@@ -326,6 +338,17 @@ mod tests {
         assert_eq!(bare("struct stats"), "stats");
         assert_eq!(bare("class a::Stats"), "a::Stats");
         assert_eq!(bare("solution(int, char)::Accumulator"), "Accumulator");
+    }
+
+    /// It aligns to 128 bytes.
+    #[test]
+    fn crossbeams_wrapper_is_not_for_wider_lines() {
+        let text = |line| Language::Rust.align_variable("`HEAD`", line);
+        assert!(text(64).contains("CachePadded") && text(128).contains("CachePadded"));
+        assert_eq!(
+            text(256),
+            "wrap `HEAD` in a struct with `#[repr(align(256))]`"
+        );
     }
 
     #[test]

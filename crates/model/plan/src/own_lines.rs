@@ -1,7 +1,7 @@
 //! How a heap block gets cache lines of its own at the place that allocates it, in the words of its
 //! language: nobody calls the allocator for the elements of a `std::vector` or for what is in an `Arc`.
 
-use crate::language::{Language, go_pad};
+use crate::language::{Language, go_pad, pads};
 use sunder_findings::Object;
 
 /// Who calls the allocator for a block of C++.
@@ -74,9 +74,10 @@ pub(crate) fn how(language: Language, object: &Object, line: u32, size: Option<u
     let bytes = size.map_or_else(|| "size rounded up".to_owned(), |s| s.to_string());
     let one_line = size.is_none_or(|s| s <= u64::from(line));
     match language {
-        Language::Rust if one_line => {
+        Language::Rust if one_line && pads(line) => {
             format!("as `CachePadded` (crossbeam-utils) or as a type with `#[repr(align({line}))]`")
         }
+        Language::Rust if one_line => format!("as a type with `#[repr(align({line}))]`"),
         Language::Rust => format!(
             "as a type with `#[repr(align({line}))]` (elements of a `Vec`, too), or with \
              `Layout::from_size_align({bytes}, {line})`"

@@ -25,7 +25,10 @@ pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
         vec![align(layout, first, second)]
     };
     let inside = [first, second].into_iter();
-    all.splice(1..1, inside.filter_map(|object| within(layout, object)));
+    let mut inside: Vec<Advice> = inside.filter_map(|object| within(layout, object)).collect();
+    // Blocks of one kind are changed alike.
+    inside.dedup_by(|one, other| one.text == other.text);
+    all.splice(1..1, inside);
     Some(all)
 }
 

@@ -2,7 +2,7 @@
 //! asks slowly gets no answer, and nobody else waits for that. If more come, the oldest are dropped: who
 //! means it has asked at once.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -33,7 +33,13 @@ impl Server {
     /// If nothing can listen there.
     pub fn listen(address: &str) -> Result<Self> {
         let place = address.trim_start_matches("http://");
-        let place = place.strip_suffix("/metrics").unwrap_or(place);
+        let place = match place.split_once('/') {
+            Some((place, "" | "metrics")) => place,
+            Some((_, path)) => {
+                bail!("cannot listen at {address}: only /metrics is answered, not /{path}")
+            }
+            None => place,
+        };
         let listener = TcpListener::bind(place);
         let listener = listener.with_context(|| format!("cannot listen at {address}"))?;
         Ok(Self {

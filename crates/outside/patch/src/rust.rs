@@ -364,7 +364,11 @@ fn wrap_static(
     };
     let of_text = &view.text[of.byte_range()];
     if !SHARED.iter().any(|s| of_text.starts_with(s)) {
-        unsure!("the elements of `{name}` are `{of_text}`, whose uses would have to be rewritten");
+        unsure!(
+            "the elements of `{name}` are `{of_text}`, which is not defined below {}, and a wrapper would \
+             change how they are used",
+            sources.root().display()
+        );
     }
     // Elsewhere an element, or a reference to one, may be given a type by hand.
     let uses = nodes(view.tree.root_node(), &|n| {

@@ -79,7 +79,7 @@ fn meaning(target: &Target, status: u16, after: Option<Duration>, said: &[u8]) -
             "{at} answers {status}: no profiles are taken there, so none is sent any more"
         )),
         404 => Answer::Never(format!(
-            "{at} answers 404: this signal is switched off there"
+            "{at} answers 404: this signal is switched off there, or the path is not the receiver's"
         )),
         _ => Answer::Never(format!(
             "{at} answers {status}{}: what was sent is lost",
