@@ -3,6 +3,7 @@
 use crate::figures::{Kind, figures};
 use crate::metrics::Metrics;
 use std::fmt::Write;
+use sunder_findings::Shown;
 
 /// All figures.
 pub fn page(metrics: &Metrics) -> String {
@@ -33,17 +34,11 @@ pub fn page(metrics: &Metrics) -> String {
 /// A label's value. The format escapes three characters; others that command a terminal are replaced,
 /// since a program chooses its names.
 fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for character in text.chars() {
-        match character {
-            '\\' => out.push_str("\\\\"),
-            '"' => out.push_str("\\\""),
-            '\n' => out.push_str("\\n"),
-            other if other.is_control() => out.push('\u{fffd}'),
-            other => out.push(other),
-        }
-    }
-    out
+    let lines = text.split('\n').map(|line| {
+        let line = Shown(line).to_string();
+        line.replace('\\', "\\\\").replace('"', "\\\"")
+    });
+    lines.collect::<Vec<_>>().join("\\n")
 }
 
 #[cfg(test)]
@@ -54,10 +49,10 @@ mod tests {
     #[test]
     fn names_of_programs_can_not_break_out_of_their_labels() {
         let mut metrics = Metrics::default();
-        metrics.add(&status(&[(1, "a\"} 1\nevil{x=\"\\\u{1b}", 2.5)]));
+        metrics.add(&status(&[(1, "a\"} 1\nevil{x=\"\\\u{1b}\u{202e}", 2.5)]));
         let page = page(&metrics);
         let line = "sunder_lost_cpu_seconds_total{program=\"server\",object=\"a\\\"} 1\\nevil{x=\\\"\\\\\
-                    \u{fffd}\",container=\"\"} 2.5\n";
+                    \u{fffd}\u{fffd}\",container=\"\"} 2.5\n";
         assert!(page.contains(line), "{page}");
         let is_ours = |line: &str| line.starts_with("# ") || line.starts_with("sunder_");
         assert!(page.lines().all(is_ours), "{page}");

@@ -2,10 +2,11 @@
 //! be of a kind with any number of attributes that take none, and each unit may begin its list of kinds at
 //! another place of one list: reading then takes the product of two numbers that the file chooses.
 
-use super::sections::{Bytes, Dwarf};
 use gimli::constants as dw;
-use gimli::{DebugAbbrevOffset, Reader, Section};
+use gimli::{DebugAbbrevOffset, Dwarf, EndianSlice, LittleEndian, Reader, Section};
 use std::collections::BTreeSet;
+
+type Bytes = EndianSlice<'static, LittleEndian>;
 
 /// Attributes of a kind that take no bytes in an entry. Compilers write a handful.
 const MOST_EMPTY: usize = 64;
@@ -13,7 +14,7 @@ const MOST_EMPTY: usize = 64;
 const MOST_TIMES: usize = 4;
 
 /// Whether all kinds of entries of the units of `dwarf` may be read.
-pub(super) fn are_usual(dwarf: &Dwarf) -> bool {
+pub(super) fn are_usual(dwarf: &Dwarf<Bytes>) -> bool {
     let mut lists: BTreeSet<usize> = BTreeSet::new();
     let mut units = dwarf.units();
     while let Ok(Some(unit)) = units.next() {
@@ -77,7 +78,7 @@ fn length_of(section: &Bytes, offset: DebugAbbrevOffset) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gimli::{EndianSlice, LittleEndian, SectionId};
+    use gimli::SectionId;
 
     /// Units of version 4 without entries, whose lists of kinds begin at these places of `kinds`.
     fn usual(kinds: Vec<u8>, lists: &[u32]) -> bool {

@@ -2,10 +2,12 @@
 //! its last one with nobody.
 
 mod above;
+mod call;
 mod wrapper;
 
 use self::above::{ZEROED, add_helper, declare_if_old, function_at};
-use self::wrapper::{Wrapper, wrapper};
+use self::call::{Call, Wrapper};
+use self::wrapper::wrapper;
 use crate::c::names::nodes;
 use crate::edit::Edits;
 use crate::error::{Unsure, unsure};
@@ -162,16 +164,6 @@ pub(crate) fn site(sources: &Sources, object: &Object) -> Result<AllocationSite,
         });
     }
     unsure!("all functions that allocate it only pass a size on");
-}
-
-/// A call that allocates.
-struct Call {
-    range: Range<usize>,
-    /// `malloc`, `calloc` and so on, with its arguments, as they are after wrappers and macros.
-    allocator: String,
-    arguments: Vec<String>,
-    /// The text around the allocator's call that a macro puts there.
-    around: Option<(String, String)>,
 }
 
 const ALLOCATORS: [&str; 7] = [

@@ -2,19 +2,11 @@
 //! done when it fails. Their callers can call the allocator in their place. A function that does more with
 //! the block is none: a change of its callers would leave that out.
 
-use super::Call;
+use super::call::{Call, Wrapper};
 use crate::c::names::{around, declared, nodes};
 use crate::macros::words;
 use crate::sources::Source;
 use tree_sitter::Node;
-
-/// A function that passes its parameters on to an allocator, and returns the block.
-pub(super) struct Wrapper {
-    pub name: String,
-    pub parameters: Vec<String>,
-    pub allocator: String,
-    pub arguments: Vec<String>,
-}
 
 /// The function as a wrapper of this call: its sizes are its parameters alone, and it returns what the
 /// call returned, untouched or filled with zeros.
