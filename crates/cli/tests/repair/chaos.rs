@@ -64,7 +64,7 @@ fn told(repair: &Repair) -> (usize, Option<&String>) {
 #[test]
 fn programs_that_compute_write_what_they_write_natively() {
     let _alone = targets::alone();
-    let (text, film) = (text(3_000_000), film(30));
+    let (text, film) = (text(1_500_000), film(15));
     for (program, arguments) in computing(text.path(), film.path()) {
         for (entry, seed) in [(Late, "1"), (Loaded, "2"), (Loaded, "3")] {
             let repair = same(entry, &["--chaos", seed], &program, &arguments);
@@ -91,7 +91,7 @@ fn memory_that_is_locked_is_not_moved_and_locking_never_fails() {
 fn stacks_that_a_program_makes_may_be_moved() {
     let _alone = targets::alone();
     let program = crate::support::c_program("fibers", &[]).expect("it compiles");
-    for arguments in [&["60000"][..], &["800000", "asm"]] {
+    for arguments in [&["30000"][..], &["400000", "asm"]] {
         let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
         for (entry, seed) in [(Late, "1"), (Late, "2"), (Loaded, "3"), (Loaded, "4")] {
             let repair = same(entry, &["--chaos", seed], &program, &arguments);

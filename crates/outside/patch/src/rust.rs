@@ -2,8 +2,10 @@
 //! wrapper for elements of a static array and members that are a library's. Rust's allocations know
 //! the alignment of types, so a block follows its type.
 
+mod structure;
 mod wrapper;
 
+use self::structure::{Structure, structure};
 use self::wrapper::{WRAPPER, add_wrapper, can_be_wrapped};
 use crate::c::names::nodes;
 use crate::edit::Edits;
@@ -11,7 +13,6 @@ use crate::error::{Unsure, unsure};
 use crate::shape::{self, Shape};
 use crate::sources::{Source, Sources};
 use crate::way::Way;
-use std::rc::Rc;
 use sunder_findings::{Finding, ObjectKind};
 use tree_sitter::Node;
 
@@ -43,17 +44,6 @@ pub(crate) fn ways(sources: &Sources, finding: &Finding, line: u32) -> Result<Ve
         Shape::Other(why) => unsure!("{why}"),
     };
     Ok(vec![way])
-}
-
-/// A definition of a struct.
-struct Structure {
-    source: Rc<Source>,
-    name: String,
-    /// Where the item begins, before `pub`, behind its other attributes.
-    start: usize,
-    attributes: String,
-    /// Name, type and position of the type, for each member with a name.
-    members: Vec<(String, std::ops::Range<usize>)>,
 }
 
 fn elements(
@@ -154,7 +144,7 @@ fn members(
             continue;
         }
         wraps = true;
-        can_be_wrapped(sources, &found.name, &found.attributes, name)?;
+        can_be_wrapped(sources, &found, (name, of.start))?;
         edits.replace(&found.source.path, of.clone(), format!("{WRAPPER}<{text}>"));
         initial_values(sources, &found, name, &mut edits)?;
         names.push(format!("`{name}`"));
@@ -225,66 +215,6 @@ fn element(name: &str) -> &str {
     match path.rfind("::") {
         Some(at) => &name[at + 2..],
         None => name,
-    }
-}
-
-fn structure(sources: &Sources, name: &str) -> Result<Structure, Unsure> {
-    let bare = name.split('<').next().unwrap_or(name);
-    let mut found = Vec::new();
-    for source in sources.with_word(bare, true) {
-        let view = &source.views[0];
-        let items = nodes(view.tree.root_node(), &|n| {
-            matches!(n.kind(), "struct_item" | "union_item" | "enum_item")
-        });
-        for item in items {
-            let own = item
-                .child_by_field_name("name")
-                .map(|n| &view.text[n.byte_range()]);
-            if own != Some(bare) || item.has_error() {
-                continue;
-            }
-            if item.kind() != "struct_item" {
-                unsure!(
-                    "`{bare}` at {} is no struct",
-                    source.place(item.start_byte())
-                );
-            }
-            let mut attributes = String::new();
-            let mut before = item.prev_sibling();
-            while let Some(one) = before.filter(|b| b.kind() == "attribute_item") {
-                attributes.push_str(&view.text[one.byte_range()]);
-                before = one.prev_sibling();
-            }
-            let fields = nodes(item, &|n| n.kind() == "field_declaration");
-            let mut members: Vec<_> = fields
-                .into_iter()
-                .filter_map(|field| {
-                    let name = field.child_by_field_name("name")?;
-                    let of = field.child_by_field_name("type")?;
-                    Some((view.text[name.byte_range()].to_owned(), of.byte_range()))
-                })
-                .collect();
-            for list in nodes(item, &|n| n.kind() == "ordered_field_declaration_list") {
-                let mut cursor = list.walk();
-                let types = list.children_by_field_name("type", &mut cursor).enumerate();
-                members.extend(types.map(|(i, of)| (i.to_string(), of.byte_range())));
-            }
-            found.push(Structure {
-                name: bare.to_owned(),
-                start: item.start_byte(),
-                attributes,
-                members,
-                source: Rc::clone(&source),
-            });
-        }
-    }
-    match (found.pop(), found.is_empty()) {
-        (Some(one), true) => Ok(one),
-        (Some(one), false) => unsure!(
-            "`{bare}` is defined at {} and elsewhere",
-            one.source.place(one.start)
-        ),
-        (None, _) => unsure!("`{bare}` is not a type of yours"),
     }
 }
 

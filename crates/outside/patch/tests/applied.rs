@@ -345,7 +345,15 @@ fn a_wrapped_member_does_what_it_did() {
     let mut object = global("a::RING", "a::Ring", 16, None, 22);
     object.declared = Some(given::place("a.rs", 22));
     let words = [word(0, "RING.head", 1), word(8, "RING.tail", 2)];
-    let case = Case::new("a.rs", source, object, &words);
+    // A private member's name is free in other files.
+    let case = Case::beside(
+        "b.rs",
+        "pub struct Other { pub head: u64 }\npub fn more(other: &mut Other) { other.head += 1; }\n",
+        "a.rs",
+        source,
+        object,
+        &words,
+    );
     case.runs_with(
         "fn main() { assert_eq!(told(), \"Ring { head: 5, tail: 5 } 5 5\"); \
          assert_eq!(core::mem::align_of::<Ring>(), 64); }",

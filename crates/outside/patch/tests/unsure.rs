@@ -218,27 +218,27 @@ fn members_whose_value_itself_is_needed_are_not_wrapped() {
         (
             "",
             "fn f(r: Ring) -> u64 { r.head.into_inner() }\n",
-            "a.rs:7 needs the value itself",
+            "a.rs:7 may need the value itself",
         ),
         (
             "",
             "fn f(r: Ring) { println!(\"{}\", r.tail.into_inner()); }\n",
-            "a.rs:7 needs the value itself",
+            "a.rs:7 may need the value itself",
         ),
         (
             "",
             "fn f(r: &mut Ring) { r.head = AtomicU64::new(1); }\n",
-            "a.rs:7 needs the value itself",
+            "a.rs:7 may need the value itself",
         ),
         (
             "",
             "fn f(r: Ring) { let Ring { head, .. } = r; drop(head); }\n",
-            "a.rs:7 needs the value itself",
+            "a.rs:7 may need the value itself",
         ),
         (
             "",
             "fn f(r: &Ring) -> [&AtomicU64; 2] { [&r.head, &r.tail] }\n",
-            "a.rs:7 needs the value itself",
+            "a.rs:7 may need the value itself",
         ),
     ] {
         let source = format!("{head}{derived}{ring}{uses}");

@@ -4,7 +4,9 @@
 use crate::c::names::{around, nodes};
 use crate::edit::Edits;
 use crate::error::{Unsure, unsure};
+use crate::rust::structure::Structure;
 use crate::sources::{Source, Sources};
+use std::rc::Rc;
 use tree_sitter::Node;
 
 /// The name of the wrapper, which is that of crossbeam's.
@@ -13,17 +15,18 @@ pub(super) const WRAPPER: &str = "CachePadded";
 /// What a struct may derive if a member of it is wrapped: the wrapper has it as well.
 const DERIVED: [&str; 2] = ["Debug", "Default"];
 
-/// Whether the member `member` of the struct `name` can be wrapped, whose uses stay as they are.
+/// Whether the member `member` of the struct, whose type begins at `at`, can be wrapped: its uses stay as
+/// they are.
 ///
 /// # Errors
 /// If the struct derives what the wrapper has not, or a use needs the member itself: which.
 pub(super) fn can_be_wrapped(
     sources: &Sources,
-    name: &str,
-    attributes: &str,
-    member: &str,
+    found: &Structure,
+    (member, at): (&str, usize),
 ) -> Result<(), Unsure> {
-    for list in attributes.split("derive(").skip(1) {
+    let name = found.name.as_str();
+    for list in found.attributes.split("derive(").skip(1) {
         let list = list.split(')').next().unwrap_or_default();
         let derived = list.split(',').map(str::trim).filter(|one| !one.is_empty());
         for one in derived {
@@ -33,7 +36,13 @@ pub(super) fn can_be_wrapped(
             }
         }
     }
-    for source in sources.with_word(member, true) {
+    // What is private is used in the same file; children of its module in others are rare, and would not
+    // compile with the diff.
+    let all = match is_private(&found.source, at) {
+        true => vec![Rc::clone(&found.source)],
+        false => sources.with_word(member, true),
+    };
+    for source in all {
         let view = &source.views[0];
         let text = |n: Node| view.text[n.byte_range()].trim();
         let root = view.tree.root_node();
@@ -43,7 +52,8 @@ pub(super) fn can_be_wrapped(
         };
         let needed = |at: usize| {
             let place = source.place(at);
-            unsure!("`{member}` of `{name}` can't be wrapped: {place} needs the value itself");
+            // Of which struct the member is there, the text does not tell.
+            unsure!("`{member}` of `{name}` can't be wrapped: {place} may need the value itself");
         };
         for one in nodes(root, &is_member) {
             if !is_used_through(one, &text) {
@@ -67,6 +77,18 @@ pub(super) fn can_be_wrapped(
         }
     }
     Ok(())
+}
+
+/// Whether the member whose type begins at `at` has no `pub`.
+fn is_private(source: &Source, at: usize) -> bool {
+    let root = source.views[0].tree.root_node();
+    let node = root.descendant_for_byte_range(at, at + 1);
+    let field = node.and_then(|n| around(n, &|n| n.kind() == "field_declaration"));
+    field.is_some_and(|field| {
+        let mut cursor = field.walk();
+        let mut parts = field.children(&mut cursor);
+        !parts.any(|part| part.kind() == "visibility_modifier")
+    })
 }
 
 /// Whether the member is used as what it dereferences to: by a method other than one that takes it, or by a
