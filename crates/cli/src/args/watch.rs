@@ -74,7 +74,7 @@ pub struct Watch {
     #[arg(long, value_name = "FOLDER", requires = "otlp")]
     pub spool: Option<PathBuf>,
     /// How much may wait for each signal, in MiB; beyond that the oldest is dropped and counted
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
     pub spool_size: u64,
     /// Keep what debug information has told in this folder, so that another look at the same build costs less
     #[arg(long, value_name = "FOLDER")]
