@@ -94,7 +94,10 @@ impl Target {
             let base = common("ENDPOINT").unwrap_or_else(|| USUAL.into());
             format!("{}/{path}", base.trim_end_matches('/'))
         });
-        if !url.starts_with("http://") && !url.starts_with("https://") {
+        let address = url.parse::<ureq::http::Uri>().ok();
+        let host = address.as_ref().and_then(|address| address.host());
+        let is_http = url.starts_with("http://") || url.starts_with("https://");
+        if !is_http || host.is_none_or(str::is_empty) {
             bail!("{url} is no address of HTTP");
         }
         let timeout = match either("TIMEOUT") {
@@ -204,6 +207,22 @@ mod tests {
             found.map(|(_, value)| (*value).to_owned())
         };
         Target::of(signal, &variable)
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_before_anything_is_sent() {
+        for (url, is_one) in [
+            ("http://collector:4318", true),
+            ("https://[::1]:4318/base", true),
+            ("collector:4318", false),
+            ("http://[::1", false),
+            ("http://127.0.0.1:1/a b", false),
+            ("http://", false),
+            ("ftp://collector", false),
+        ] {
+            let told = target(Signal::Logs, &[("OTEL_EXPORTER_OTLP_ENDPOINT", url)]);
+            assert_eq!(told.is_ok(), is_one, "{url}");
+        }
     }
 
     /// The rules of the specification ("OpenTelemetry Protocol Exporter").
