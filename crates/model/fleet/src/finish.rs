@@ -62,10 +62,14 @@ fn sum_up(all: &Gather) -> Fleet {
     for ((host, object), is) in presence(all, &seen) {
         let sum = &mut sums[object as usize];
         match is {
-            Presence::There => sum.there_on.insert(host),
-            Presence::NotKnown => sum.not_looked_at_on.insert(host),
-            Presence::Gone => false,
-        };
+            Presence::There => {
+                sum.there_on.insert(host);
+            }
+            Presence::NotKnown => {
+                sum.not_looked_at_on.insert(host);
+            }
+            Presence::Gone => {}
+        }
     }
     let mut hosts = hosts(all);
     count_objects(&mut hosts, &sums);

@@ -27,6 +27,8 @@ struct Known {
     event: (u64, bool),
     /// When it was seen last.
     seen_unix_ns: u64,
+    /// When the last watch began to look at its program that looked often enough.
+    looked_unix_ns: u64,
 }
 
 /// The presence of each object on each machine that has seen it, by machine and object. `seen` are the
@@ -35,11 +37,14 @@ pub fn presence(
     all: &Gather,
     seen: &FxHashMap<(u32, u32, u32), Seen>,
 ) -> FxHashMap<(u32, u32), Presence> {
-    let lists = last_lists(all);
+    let (lists, looks) = (last_lists(all), last_looks(all));
     let mut known: FxHashMap<(u32, u32), Known> = FxHashMap::default();
-    for (&(object, _, host), seen) in seen {
+    for (&(object, build, host), seen) in seen {
         let one = known.entry((host, object)).or_default();
         one.seen_unix_ns = one.seen_unix_ns.max(seen.last_unix_ns);
+        let program = (build != NONE).then(|| all.paths[build as usize].as_str());
+        let looked = program.and_then(|program| looks.get(&(program, host)));
+        one.looked_unix_ns = one.looked_unix_ns.max(looked.copied().unwrap_or(0));
     }
     for (key, cost) in &all.costs {
         let host = all.of_watches[key.watch as usize].host;
@@ -56,21 +61,11 @@ pub fn presence(
         one.is_there |= is_there && told > listed;
         one.event = one.event.max((told, is_there));
     }
-    let looked = last_looks(all);
-    let later = |object: u32, host: u32, after: u64| {
-        let builds = seen.keys().filter(|key| key.0 == object && key.2 == host);
-        builds.filter(|key| key.1 != NONE).any(|&(_, build, _)| {
-            let path = &all.paths[build as usize];
-            looked
-                .get(&(path.as_str(), host))
-                .is_some_and(|begun| *begun > after)
-        })
-    };
     let told = |(&(host, object), one): (&(u32, u32), &Known)| {
         let is_told = one.event.0 >= one.seen_unix_ns && one.event.0 > 0 && !one.event.1;
         let is = if one.is_there {
             Presence::There
-        } else if one.was_listed || is_told || later(object, host, one.seen_unix_ns) {
+        } else if one.was_listed || is_told || one.looked_unix_ns > one.seen_unix_ns {
             Presence::Gone
         } else {
             Presence::NotKnown

@@ -126,16 +126,22 @@ fn old_c_gets_a_declaration() {
     case.compiles_as("gcc", &flags, "");
 }
 
+/// A block of two lines that `inner` allocates and `outer` gets from it, at these lines.
+fn passed_on(inner: (&str, u32), outer: (&str, u32)) -> Object {
+    let mut object = heap("v", "long", 128, Some(64), 0);
+    object.allocation = vec![
+        frame("malloc", None),
+        frame(inner.0, Some(("a.c", inner.1))),
+        frame(outer.0, Some(("a.c", outer.1))),
+    ];
+    object
+}
+
 /// Not the wrapper is changed but its caller, or everybody's blocks would grow.
 #[test]
 fn the_caller_of_a_wrapper_is_changed() {
     let source = "#include <stdlib.h>\nvoid *xmalloc(size_t size) {\n    void *p = malloc(size);\n    if (!p) abort();\n    return p;\n}\nlong *make(void) {\n    return xmalloc(2 * 64);\n}\n";
-    let mut object = heap("v", "long", 128, Some(64), 0);
-    object.allocation = vec![
-        frame("malloc", None),
-        frame("xmalloc", Some(("a.c", 3))),
-        frame("make", Some(("a.c", 8))),
-    ];
+    let object = passed_on(("xmalloc", 3), ("make", 8));
     let words = [word(0, "[0]", 1), word(64, "[1]", 2)];
     let case = Case::new("a.c", source, object, &words);
     assert!(
@@ -166,12 +172,7 @@ fn what_a_constructor_does_is_still_done() {
         let allocates = source.lines().position(|l| l.contains("malloc(size)"));
         let calls = source.lines().position(|l| l.contains("return make"));
         let line = |at: Option<usize>| at.expect("it is there") as u32 + 1;
-        let mut object = heap("v", "long", 128, Some(64), 0);
-        object.allocation = vec![
-            frame("malloc", None),
-            frame("make", Some(("a.c", line(allocates)))),
-            frame("begin", Some(("a.c", line(calls)))),
-        ];
+        let object = passed_on(("make", line(allocates)), ("begin", line(calls)));
         let words = [word(0, "[0]", 1), word(64, "[1]", 2)];
         let case = Case::new("a.c", &source, object, &words);
         case.runs_with(
@@ -184,12 +185,7 @@ fn what_a_constructor_does_is_still_done() {
 #[test]
 fn a_wrapper_that_clears_the_block_is_left_out_with_a_cleared_one() {
     let source = "#include <stdlib.h>\n#include <string.h>\nvoid *zeroed(size_t size) {\n    void *p = malloc(size);\n    if (p == NULL) abort();\n    memset(p, 0, size);\n    return p;\n}\nlong *make(void) {\n    return zeroed(2 * 64);\n}\n";
-    let mut object = heap("v", "long", 128, Some(64), 0);
-    object.allocation = vec![
-        frame("malloc", None),
-        frame("zeroed", Some(("a.c", 4))),
-        frame("make", Some(("a.c", 10))),
-    ];
+    let object = passed_on(("zeroed", 4), ("make", 10));
     let words = [word(0, "[0]", 1), word(64, "[1]", 2)];
     let case = Case::new("a.c", source, object, &words);
     assert!(

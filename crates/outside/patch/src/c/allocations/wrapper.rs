@@ -42,12 +42,12 @@ pub(super) fn wrapper(call: &Call, function: Node, source: &Source) -> Option<Wr
     if !only_parameters || !any_parameter {
         return None;
     }
-    let handing = Handing {
+    let body = Body {
         text,
-        body: function.child_by_field_name("body")?,
+        node: function.child_by_field_name("body")?,
         call,
     };
-    let is_cleared = handing.on()?;
+    let is_cleared = body.only_hands_on()?;
     let mut allocator = call.allocator.clone();
     let mut arguments = call.arguments.clone();
     if allocator == "malloc" && is_cleared {
@@ -62,23 +62,23 @@ pub(super) fn wrapper(call: &Call, function: Node, source: &Source) -> Option<Wr
     })
 }
 
-/// A function's body that may only hand memory on.
-struct Handing<'a> {
+/// The body of a function that may only hand on what `call` allocates.
+struct Body<'a> {
     text: &'a str,
-    body: Node<'a>,
+    node: Node<'a>,
     call: &'a Call,
 }
 
-impl<'a> Handing<'a> {
+impl<'a> Body<'a> {
     fn told(&self, node: Node) -> &'a str {
         self.text[node.byte_range()].trim()
     }
 
-    /// Whether the block is filled with zeros; `None` if the function does anything else with it, or
-    /// anything else at all where the call has not failed.
-    fn on(&self) -> Option<bool> {
+    /// Whether the block is filled with zeros before it is handed on. `None` if the function does anything
+    /// else with it, or anything else at all where the call has not failed.
+    fn only_hands_on(&self) -> Option<bool> {
         let holder = self.holder()?;
-        let returned = nodes(self.body, &|n| n.kind() == "return_statement");
+        let returned = nodes(self.node, &|n| n.kind() == "return_statement");
         let is_block = |r: &Node| {
             let value = r.named_child(0).map(|value| self.told(value));
             value.is_some_and(|value| match holder {
@@ -90,7 +90,7 @@ impl<'a> Handing<'a> {
             return None;
         }
         let mut is_cleared = false;
-        let acting = nodes(self.body, &|n| {
+        let acting = nodes(self.node, &|n| {
             matches!(
                 n.kind(),
                 "call_expression" | "assignment_expression" | "update_expression" | "asm_statement"
@@ -115,7 +115,7 @@ impl<'a> Handing<'a> {
     fn holder(&self) -> Option<Option<&'a str>> {
         let range = &self.call.range;
         let mut node = self
-            .body
+            .node
             .descendant_for_byte_range(range.start, range.end)?;
         while let Some(outer) = node.parent() {
             match outer.kind() {
@@ -127,8 +127,7 @@ impl<'a> Handing<'a> {
                 }
                 "assignment_expression" => {
                     let left = outer.child_by_field_name("left")?;
-                    let is_one = left.kind() == "identifier" && left.id() != node.id();
-                    return is_one.then(|| Some(self.told(left)));
+                    return (left.kind() == "identifier").then(|| Some(self.told(left)));
                 }
                 _ => return None,
             }
