@@ -407,6 +407,26 @@ fn two_blocks_of_one_call_site_are_allocated_apart() {
     assert_says(&all[1], &["pool per thread"]);
 }
 
+/// Each of them is used by two threads: that is said once, since one change of the type is for both.
+#[test]
+fn what_two_like_blocks_need_inside_is_said_once() {
+    let mut finding = examples::heap_pair();
+    let used = |offset, name: &str, by| word(offset, 8, name, &[(by, 0, 0, 500, 0)]);
+    finding.lines[0].words = vec![
+        used(0, "requests", 4701),
+        used(8, "bytes", 4702),
+        used(32, "requests", 4701),
+        used(40, "bytes", 4702),
+    ];
+    let all = advise(&finding, 64);
+    assert_eq!(
+        fixes(&all),
+        [Fix::Allocate, Fix::Separate, Fix::PerThread],
+        "{all:#?}"
+    );
+    assert_says(&all[1], &["That is not enough"]);
+}
+
 #[test]
 fn two_blocks_of_different_sites_are_both_named() {
     let mut finding = examples::heap_pair();

@@ -6,6 +6,8 @@
 mod abbreviations;
 mod index;
 mod inlined;
+#[cfg(test)]
+pub(crate) mod made;
 mod nesting;
 mod ranges;
 mod scopes;

@@ -78,7 +78,7 @@ fn length_of(section: &Bytes, offset: DebugAbbrevOffset) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gimli::SectionId;
+    use crate::dwarf::made::dwarf_of;
 
     /// Units of version 4 without entries, whose lists of kinds begin at these places of `kinds`.
     fn usual(kinds: Vec<u8>, lists: &[u32]) -> bool {
@@ -89,16 +89,7 @@ mod tests {
             info.extend(list.to_le_bytes());
             info.push(8);
         }
-        let (info, kinds): (&'static [u8], &'static [u8]) = (info.leak(), kinds.leak());
-        let load = |section| -> Result<Bytes, gimli::Error> {
-            let bytes = match section {
-                SectionId::DebugInfo => info,
-                SectionId::DebugAbbrev => kinds,
-                _ => &[],
-            };
-            Ok(EndianSlice::new(bytes, LittleEndian))
-        };
-        are_usual(&gimli::Dwarf::load(load).expect("sections"))
+        are_usual(&dwarf_of(info, kinds))
     }
 
     /// A kind of entry with so many attributes that are there by being named, and its list's end.

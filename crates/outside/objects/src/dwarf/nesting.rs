@@ -40,8 +40,8 @@ fn walk(unit: &Unit) -> Result<bool, gimli::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dwarf::{Bytes, LoadedUnit};
-    use gimli::{EndianSlice, LittleEndian, SectionId};
+    use crate::dwarf::LoadedUnit;
+    use crate::dwarf::made::{dwarf_of, one_unit};
 
     /// Entries without attributes, all with children: a unit, a function, an inlined function and
     /// a block.
@@ -55,21 +55,7 @@ mod tests {
 
     /// Whether a unit with these entries is deep.
     fn deep(entries: &[u8]) -> bool {
-        let mut info = Vec::new();
-        // The length after this field; version 4, abbreviations at 0, addresses of 8 bytes.
-        info.extend((entries.len() as u32 + 7).to_le_bytes());
-        info.extend([4, 0, 0, 0, 0, 0, 8]);
-        info.extend(entries);
-        let info: &'static [u8] = info.leak();
-        let load = |section| -> Result<Bytes, gimli::Error> {
-            let bytes = match section {
-                SectionId::DebugInfo => info,
-                SectionId::DebugAbbrev => ABBREVIATIONS,
-                _ => &[],
-            };
-            Ok(EndianSlice::new(bytes, LittleEndian))
-        };
-        let dwarf = gimli::Dwarf::load(load).expect("sections");
+        let dwarf = dwarf_of(one_unit(entries), ABBREVIATIONS.to_vec());
         is_deep(&LoadedUnit::first_of(dwarf).expect("a unit").unit)
     }
 

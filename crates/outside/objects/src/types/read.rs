@@ -330,8 +330,7 @@ fn placement(entry: &LoadedEntry, size: Option<u64>) -> Option<(u64, Option<(u64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dwarf::Bytes;
-    use gimli::{EndianSlice, LittleEndian, SectionId};
+    use crate::dwarf::made::{dwarf_of, one_unit};
 
     /// Entries without attributes, all with children but the last: a unit, a record, a variant
     /// part and a member.
@@ -350,22 +349,10 @@ mod tests {
             entries.extend([4, 3]);
         }
         entries.extend(vec![0; depth + 2]);
-        let mut info = Vec::new();
-        // The length after this field; version 4, abbreviations at 0, addresses of 8 bytes.
-        info.extend((entries.len() as u32 + 7).to_le_bytes());
-        info.extend([4, 0, 0, 0, 0, 0, 8]);
-        let record = info.len() + 1;
-        info.extend(entries);
-        let info: &'static [u8] = info.leak();
-        let load = |section| -> Result<Bytes, gimli::Error> {
-            let bytes = match section {
-                SectionId::DebugInfo => info,
-                SectionId::DebugAbbrev => ABBREVIATIONS,
-                _ => &[],
-            };
-            Ok(EndianSlice::new(bytes, LittleEndian))
-        };
-        let dwarf = gimli::Dwarf::load(load).expect("sections");
+        let info = one_unit(&entries);
+        // Behind the unit's own entry, of one byte.
+        let record = info.len() - entries.len() + 1;
+        let dwarf = dwarf_of(info, ABBREVIATIONS.to_vec());
         let unit = LoadedUnit::first_of(dwarf).expect("a unit");
         (unit, record)
     }
