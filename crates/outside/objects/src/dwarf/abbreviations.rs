@@ -1,6 +1,7 @@
-//! Whether the kinds of entries that a file describes are those of a compiler. An entry takes one byte and may
-//! be of a kind with any number of attributes that take none, and each unit may begin its list of kinds at
-//! another place of one list: reading then takes the product of two numbers that the file chooses.
+//! Whether the kinds of entries that a file describes, which DWARF calls abbreviations, are those of a
+//! compiler. An entry takes one byte and may be of a kind with any number of attributes that take none, and
+//! each unit may begin its list of kinds at another place of one list: reading then takes the product of two
+//! numbers that the file chooses.
 
 use gimli::constants as dw;
 use gimli::{DebugAbbrevOffset, Dwarf, EndianSlice, LittleEndian, Reader, Section};

@@ -21,7 +21,7 @@ pub(crate) enum SectionError {
     TooLarge(String, u64),
     #[error("debug information of several gigabytes is in memory already")]
     Full,
-    #[error("its list of the kinds of entries is no compiler's")]
+    #[error("its abbreviations, in .debug_abbrev, are not those of a compiler")]
     Kinds,
 }
 

@@ -152,7 +152,7 @@ pub(super) fn add_wrapper(
          impl<T> std::ops::Deref for {WRAPPER}<T> {{\n    type Target = T;\n\n    fn deref(&self) -> &T {{\n        \
          &self.0\n    }}\n}}\n\n"
     );
-    // Only what the file may use.
+    // What the file never asks of the value, the wrapper need not do.
     if has("get_mut") {
         text.push_str(&format!(
             "impl<T> std::ops::DerefMut for {WRAPPER}<T> {{\n    fn deref_mut(&mut self) -> &mut T {{\n        \
