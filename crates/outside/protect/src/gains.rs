@@ -445,21 +445,22 @@ mod tests {
 
     #[test]
     fn a_threads_progress_is_compared_with_that_of_its_worker() {
-        let Some((gained, again)) = measured_well(4, 1) else {
+        let Some((gained, again)) = measured_well(8, 1) else {
             return;
         };
         let ratio = gained.threads[0].1.ratio;
-        assert!((3.0..5.0).contains(&ratio), "{ratio}");
+        // The machine may run one of them at half of its speed.
+        assert!((3.0..24.0).contains(&ratio), "{ratio}");
         assert!(!again && !gained.is_loss());
     }
 
     #[test]
     fn a_loss_is_believed_the_second_time() {
-        let Some((gained, again)) = measured_well(1, 4) else {
+        let Some((gained, again)) = measured_well(1, 8) else {
             return;
         };
         let ratio = gained.threads[0].1.ratio;
-        assert!((0.2..0.34).contains(&ratio), "{ratio}");
+        assert!((1.0 / 24.0..1.0 / 3.0).contains(&ratio), "{ratio}");
         assert!(again && gained.is_loss());
     }
 }
