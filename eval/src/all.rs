@@ -16,7 +16,7 @@ use std::time::Instant;
 /// What `sunder-eval all` takes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct What {
-    /// Half an hour in place of a night: few repetitions, short programs
+    /// An hour in place of a night: few repetitions, short programs
     #[arg(long)]
     quick: bool,
     /// Make everything again, also what is there from this commit
@@ -297,8 +297,8 @@ fn is_record_of(folder: &str, record: &str) -> bool {
 fn page(folder: &Path, commit: &str, ends: &[(Step, Ended)], options: &Options) -> Result<()> {
     let record = |step: &Step| finished(folder, &step.record, commit, &step.command(options));
     let mut text = format!(
-        "# The papers' tables\n\nMade by `sunder-eval all` at commit {commit}. The papers measured other \
-         machines, with 8 cores and more threads.\n\n| record | makes | |\n|---|---|---|\n"
+        "# The papers' tables\n\nMade by `sunder-eval all`. The papers measured other machines, with 8 cores and \
+         more threads.\n\n- commit: {commit}\n\n| record | makes | |\n|---|---|---|\n"
     );
     let mut summaries = String::new();
     for (step, ended) in ends {
