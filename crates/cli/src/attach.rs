@@ -36,6 +36,11 @@ pub fn run(options: &Attach) -> Result<u8> {
         note(&format!(
             "process {process} is stopped, and nothing is seen of it until it goes on (kill -CONT {process})"
         ));
+    } else if proc::is_frozen(process) {
+        note(&format!(
+            "process {process} is frozen by its control group (a container that is paused?), and nothing \
+             is seen of it until it goes on"
+        ));
     }
     output.hold()?;
     let recording = Recording::begin(options.record.as_deref())?;

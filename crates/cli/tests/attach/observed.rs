@@ -140,6 +140,57 @@ fn a_stopped_process_is_told_as_such() {
     );
 }
 
+/// A control group whose processes are frozen until this value is dropped.
+struct Frozen<'a>(&'a Path);
+
+impl Frozen<'_> {
+    fn set(&self, file: &str, value: &str) {
+        std::fs::write(self.0.join(file), value).expect("ours");
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.set("freezer.state", "THAWED");
+    }
+}
+
+/// As `docker pause` freezes a container.
+#[test]
+fn a_frozen_process_is_told_as_such() {
+    let group = Path::new("/sys/fs/cgroup/freezer/sunder-test-frozen");
+    if std::fs::create_dir_all(group).is_err() || !group.join("freezer.state").exists() {
+        println!("SKIP: control groups that can be frozen are not ours to make");
+        return;
+    }
+    let target = target("thread_stats", LONG);
+    let frozen = Frozen(group);
+    frozen.set("cgroup.procs", &target.id());
+    frozen.set("freezer.state", "FROZEN");
+    let said = |arguments: &[&str]| {
+        let mut command = sunder();
+        command
+            .arg("attach")
+            .args(arguments)
+            .args(["--pid", &target.id()]);
+        let seen = command.output().expect("it starts");
+        String::from_utf8_lossy(&seen.stderr).into_owned()
+    };
+    let observed = said(&["--duration", "50ms"]);
+    let repaired = said(&["--repair", "--duration", "50ms"]);
+    drop(frozen);
+    drop(target);
+    let _ = std::fs::remove_dir(group);
+    assert!(
+        observed.contains("is frozen by its control group"),
+        "{observed}"
+    );
+    assert!(
+        repaired.contains("is frozen by its control group"),
+        "{repaired}"
+    );
+}
+
 #[test]
 fn heap_objects_are_named_by_the_pointers_that_lead_to_them() {
     let folder = tempfile::tempdir().expect("a folder");

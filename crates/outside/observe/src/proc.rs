@@ -28,7 +28,7 @@ mod timers;
 
 pub use all::processes;
 pub use anonymous::{AnonymousShared, is_anonymous_shared};
-pub use cgroup::{control_group, control_groups};
+pub use cgroup::{control_group, control_groups, is_frozen};
 pub use cmdline::command_line;
 pub use comm::thread_name;
 pub use environ::variable;

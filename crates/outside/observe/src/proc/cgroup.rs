@@ -2,6 +2,7 @@
 
 use super::folder::read;
 use crate::ObserveError;
+use std::fs;
 use sunder_access::ProcessId;
 
 /// The path of its control group, as the process's own namespace or ours shows it: of the unified
@@ -18,6 +19,46 @@ pub fn control_group(process: ProcessId) -> Option<String> {
 pub fn control_groups(process: ProcessId) -> Result<Vec<String>, ObserveError> {
     let text = read(process, "cgroup")?;
     Ok(paths(&String::from_utf8_lossy(&text)))
+}
+
+/// Whether a control group holds its threads back (`docker pause`, `cgroup.freeze`, the older `freezer`), as
+/// far as the machine's control groups can be read here.
+pub fn is_frozen(process: ProcessId) -> bool {
+    let Ok(text) = read(process, "cgroup") else {
+        return false;
+    };
+    states(&String::from_utf8_lossy(&text))
+        .iter()
+        .any(|(file, frozen)| fs::read_to_string(file).is_ok_and(|state| says(&state, frozen)))
+}
+
+/// The files that may say that a process with such a `cgroup` file is frozen, and the line that says so.
+fn states(text: &str) -> Vec<(String, &'static str)> {
+    let mut files = Vec::new();
+    for line in text.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(number), Some(kinds), Some(path)) = (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        // That of another namespace leads out of the folders of ours.
+        if path.contains("/..") {
+            continue;
+        }
+        if number == "0" {
+            for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"] {
+                files.push((format!("{root}{path}/cgroup.events"), "frozen 1"));
+            }
+        } else if kinds.split(',').any(|kind| kind == "freezer") {
+            let file = format!("/sys/fs/cgroup/freezer{path}/freezer.state");
+            files.push((file, "FROZEN"));
+        }
+    }
+    files
+}
+
+fn says(state: &str, frozen: &str) -> bool {
+    state.lines().any(|line| line.trim() == frozen)
 }
 
 /// The paths in the text of such a file. A path may have colons itself.
@@ -58,5 +99,23 @@ mod tests {
         assert_eq!(of(both).as_deref(), Some("/system.slice/d.service"));
         assert_eq!(of("0::/\n").as_deref(), Some("/"));
         assert_eq!(of("3:memory:/x\nnonsense\n"), None);
+    }
+
+    #[test]
+    fn each_hierarchy_says_in_its_own_way_that_a_group_is_frozen() {
+        let text = "5:cpu,freezer:/docker/ab\n3:memory:/x\n0::/a:b\nnonsense\n";
+        let wanted = [
+            ("/sys/fs/cgroup/freezer/docker/ab/freezer.state", "FROZEN"),
+            ("/sys/fs/cgroup/a:b/cgroup.events", "frozen 1"),
+            ("/sys/fs/cgroup/unified/a:b/cgroup.events", "frozen 1"),
+        ];
+        assert_eq!(
+            states(text),
+            wanted.map(|(file, line)| (file.to_owned(), line))
+        );
+        assert!(states("0::/../../elsewhere\n").is_empty());
+        assert!(says("populated 1\nfrozen 1\n", "frozen 1"));
+        assert!(!says("populated 1\nfrozen 0\n", "frozen 1"));
+        assert!(says("FROZEN\n", "FROZEN") && !says("FREEZING\n", "FROZEN"));
     }
 }

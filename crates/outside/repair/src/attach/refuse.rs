@@ -31,6 +31,11 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
         !its.get("State").starts_with(['T', 't']),
         "process {process} is stopped; let it go on (kill -CONT {process}) and try again"
     );
+    ensure!(
+        !proc::is_frozen(process),
+        "process {process} is frozen by its control group (a container that is paused?); let it go on and \
+         try again"
+    );
     may_attach(process)?;
     is_of_this_machine(process)?;
     ensure!(
