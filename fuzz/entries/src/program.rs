@@ -36,6 +36,7 @@ pub fn program(bytes: &[u8]) {
         executable: None,
         debuginfod_cache: None,
         memory: None,
+        debug_information: true,
     });
     names.set_mappings(mappings);
     for place in places(bytes.len() as u64) {

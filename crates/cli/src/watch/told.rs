@@ -283,5 +283,11 @@ fn summary(records: u64, status: Option<&Record>) {
     if status.looks_failed > 0 {
         text.push_str(&format!("; {} looks failed", status.looks_failed));
     }
+    if status.looks_by_symbols > 0 {
+        text.push_str(&format!(
+            "; what {} found is named by symbols, since debug information took too much time or memory",
+            sunder_live::counted(status.looks_by_symbols as usize, "look")
+        ));
+    }
     note(&text);
 }

@@ -153,6 +153,25 @@ fn after_a_hangup_records_go_to_a_new_file() {
     end(watch, libc::SIGTERM);
 }
 
+/// The first of a process's children.
+fn child_of(process: u32) -> Option<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    children.ok()?.split_whitespace().next()?.parse().ok()
+}
+
+/// Waits until a process has ended.
+fn wait_for_the_end_of(process: u32) {
+    let since = Instant::now();
+    let is_there = || {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status"));
+        status.is_ok_and(|status| !status.contains("State:\tZ"))
+    };
+    while is_there() {
+        assert!(since.elapsed() < PATIENCE, "{process} goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn its_end_ends_the_process_that_observes() {
     if !can_watch() {
@@ -162,18 +181,81 @@ fn its_end_ends_the_process_that_observes() {
     let file = folder.path().join("records.jsonl");
     let mut watch = watching("1", &file);
     wait_for(&file, |records| !records.is_empty()).expect("a first status");
-    let own = watch.child().id();
-    let children = format!("/proc/{own}/task/{own}/children");
-    let children = std::fs::read_to_string(children).expect("it lives");
-    let observer: u32 = children.trim().parse().expect("one process observes");
+    let observer = child_of(watch.child().id()).expect("a process observes");
     watch.kill(libc::SIGKILL);
-    let since = Instant::now();
-    let is_there = || {
-        let status = std::fs::read_to_string(format!("/proc/{observer}/status"));
-        status.is_ok_and(|status| !status.contains("State:\tZ"))
-    };
-    while is_there() {
-        assert!(since.elapsed() < PATIENCE, "{observer} goes on");
-        std::thread::sleep(Duration::from_millis(20));
+    wait_for_the_end_of(observer);
+}
+
+/// The process that names what was found stands still, as at a file that keeps it busy for long.
+#[test]
+fn a_second_signal_ends_a_watch_at_once_that_waits_for_names() {
+    if !can_watch() {
+        return;
     }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("records.jsonl");
+    side_by_side("a finding whose name never comes", || {
+        let shared = target("thread_stats", Variant::Shared);
+        let mut watch = watching(&shared.id(), &file);
+        let since = Instant::now();
+        let own = watch.child().id();
+        let naming = loop {
+            match child_of(own).and_then(child_of) {
+                Some(naming) => break naming,
+                None if since.elapsed() > PATIENCE => return Err("nothing was named".to_owned()),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        // SAFETY: takes two integers.
+        unsafe { libc::kill(naming as i32, libc::SIGSTOP) };
+        watch.kill(libc::SIGTERM);
+        // Signals within half a second are one, as of systemd, which sends it to each process.
+        std::thread::sleep(Duration::from_millis(1500));
+        // It waits for names, ten seconds long.
+        if watch.child().try_wait().expect("a child").is_some() {
+            return Err("all was named before".to_owned());
+        }
+        let since = Instant::now();
+        end(watch, libc::SIGTERM);
+        assert!(
+            since.elapsed() < Duration::from_secs(8),
+            "{:?}",
+            since.elapsed()
+        );
+        wait_for_the_end_of(naming);
+        Ok(())
+    });
+}
+
+/// The process that reads debug information is killed, as by the kernel when its time or memory is used up.
+#[test]
+fn what_cannot_be_read_of_debug_information_is_named_by_symbols() {
+    if !can_watch() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("records.jsonl");
+    side_by_side("a finding named by symbols", || {
+        let shared = target("thread_stats", Variant::Shared);
+        let mut watch = watching(&shared.id(), &file);
+        let own = watch.child().id();
+        let since = Instant::now();
+        let reading = loop {
+            let observer = child_of(own);
+            match observer.and_then(child_of).and_then(child_of) {
+                Some(reading) => break reading,
+                None if since.elapsed() > PATIENCE => return Err("nothing was named".to_owned()),
+                None => std::thread::sleep(Duration::from_micros(200)),
+            }
+        };
+        // SAFETY: takes two integers.
+        unsafe { libc::kill(reading as i32, libc::SIGKILL) };
+        let counts = |one: &Record| matches!(one, Record::Status(it) if it.looks_by_symbols > 0);
+        let told = wait_for(&file, |records| records.iter().any(counts))?;
+        let found = findings(&told);
+        let first = found.first().ok_or("no finding")?;
+        assert_eq!(first.finding.object.name.as_deref(), Some("stats"));
+        end(watch, libc::SIGTERM);
+        Ok(())
+    });
 }

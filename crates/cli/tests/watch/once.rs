@@ -41,6 +41,19 @@ fn a_look_at_nobody_is_refused() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_is_refused_before_anything_is_watched() {
+    for option in ["--prom-file", "--pprof", "--json"] {
+        let mut command = plain_sunder();
+        let file = "/nosuch/figures.prom";
+        let seen = command.args(["watch", "--once", "1h", option, file]);
+        let seen = seen.output().expect("it starts");
+        let told = String::from_utf8_lossy(&seen.stderr);
+        assert_eq!(seen.status.code(), Some(125), "{option}: {told}");
+        assert!(told.contains(file), "{option}: {told}");
+    }
+}
+
+#[test]
 fn among_all_processes_the_one_that_shares_falsely_is_found() {
     if !can_watch() {
         return;

@@ -138,6 +138,9 @@ pub struct WatchStatus {
     pub looks: u64,
     /// Looks whose result was lost: the process that names the data failed or ran out of time.
     pub looks_failed: u64,
+    /// Looks whose findings are named by symbols alone: debug information took too much time or memory.
+    #[serde(default)]
+    pub looks_by_symbols: u64,
     /// CPU seconds of the watcher itself.
     pub own_cpu_seconds: f64,
     /// CPU seconds that its interrupts took from other programs, at most.

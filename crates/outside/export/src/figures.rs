@@ -46,6 +46,7 @@ pub fn figures(metrics: &Metrics) -> Vec<Figure> {
     let looked_at = status.samples_looked_at as f64;
     let lost = status.lost_records as f64;
     let failed = status.looks_failed as f64;
+    let by_symbols = status.looks_by_symbols as f64;
     let dropped = status.records_dropped as f64;
     #[rustfmt::skip]
     let sums = [
@@ -55,6 +56,7 @@ pub fn figures(metrics: &Metrics) -> Vec<Figure> {
         ("sunder_lost_records", "{record}", "Records that the kernel dropped.", lost),
         ("sunder_looks", "{look}", "Close looks at processes.", status.looks as f64),
         ("sunder_looks_failed", "{look}", "Close looks whose result was lost.", failed),
+        ("sunder_looks_by_symbols", "{look}", "Close looks whose debug information took too much: named by symbols.", by_symbols),
         ("sunder_own_cpu_seconds", "s", "CPU seconds that watching took itself.", status.own_cpu_seconds),
         ("sunder_interrupt_cpu_seconds", "s", "CPU seconds that the interrupts of samples took from programs, at most.", status.interrupt_seconds),
         ("sunder_records_dropped", "{record}", "Records that were lost before they reached a sink.", dropped),

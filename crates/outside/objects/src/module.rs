@@ -21,6 +21,10 @@ const RDI: usize = 7;
 /// See `RDI`.
 const RSI: usize = 6;
 
+/// What is said where debug information was not to be read.
+const LEFT: &str = "Reading debug information takes too much time or memory here, and was left: functions and data \
+                    are named by symbols only.";
+
 /// One file of the image, with the parts that have been read.
 pub(crate) struct Module {
     /// The path in the target's file system.
@@ -57,6 +61,9 @@ pub(crate) struct Debug {
 impl Debug {
     /// Loads the debug information of `image`.
     fn read(image: &Image, options: &NameOptions) -> Loaded {
+        if !options.debug_information {
+            return (None, vec![LEFT.to_owned()]);
+        }
         let mut missing = Vec::new();
         let tables = Tables::load(image, options, &mut missing);
         let debug = tables.map(|tables| Self {
@@ -328,7 +335,9 @@ impl Module {
             let (loaded, missing) = read.unwrap_or_else(|| Debug::read(image, options));
             match loaded {
                 None if is_system_library(path) => limits.add_library(path),
-                _ => limits.sentences.extend(missing),
+                _ => missing
+                    .into_iter()
+                    .for_each(|one| limits.add_for_file(path, one)),
             }
             loaded
         });

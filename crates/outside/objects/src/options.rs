@@ -20,6 +20,8 @@ pub struct NameOptions {
     pub debuginfod_cache: Option<PathBuf>,
     /// Keeps what debug information has answered; none by default.
     pub memory: Option<Arc<dyn Memory>>,
+    /// Whether debug information is read; it is by default.
+    pub debug_information: bool,
 }
 
 impl Default for NameOptions {
@@ -30,6 +32,7 @@ impl Default for NameOptions {
             executable: None,
             debuginfod_cache: debuginfod_cache(),
             memory: None,
+            debug_information: true,
         }
     }
 }

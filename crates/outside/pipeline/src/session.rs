@@ -162,6 +162,13 @@ impl Session {
         }
     }
 
+    /// No more debug information is read: data and functions are named by symbols.
+    pub fn leave_debug_information(&mut self) {
+        for process in self.past.iter_mut().chain(self.processes.values_mut()) {
+            process.names.leave_debug_information();
+        }
+    }
+
     /// Whether threads were seen to contend for a line, so that a transfer's cost is needed.
     pub fn is_any_line_contended(&self) -> bool {
         let mut all = self.past.iter().chain(self.processes.values());

@@ -20,6 +20,7 @@ mod origin;
 mod rights;
 mod select;
 mod spend;
+mod turns;
 mod watcher;
 
 pub use answers::Answers;

@@ -2,6 +2,7 @@
 //! the judge and the bursts of watchpoints that `attach` uses; only where the samples come from is
 //! different: the sampler of the whole machine hands them over.
 
+use crate::aside::Extent;
 use anyhow::Result;
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -183,10 +184,16 @@ impl Look {
     }
 
     /// Ends the look and names what was found, with what `memory` knows.
-    pub fn finish(mut self, memory: Option<Arc<dyn Memory>>) -> Findings {
+    pub fn finish(mut self, memory: Option<Arc<dyn Memory>>, extent: Extent) -> Findings {
         self.live.finish();
-        if let Some(memory) = memory {
-            self.live.session.remember_in(&memory);
+        match extent {
+            Extent::Least => self.live.session.leave_debug_information(),
+            // Where nothing was read, there is nothing to remember.
+            Extent::Whole => {
+                if let Some(memory) = memory {
+                    self.live.session.remember_in(&memory);
+                }
+            }
         }
         let (start, end): (Time, Time) = (self.live.start(), monotonic_now());
         let mut limits = self.live.observer_limits();

@@ -54,11 +54,12 @@ impl Spend {
         count * self.interrupt_ns / 1e9
     }
 
-    /// Accounts what was spent since the last call; `interrupts` is their count since the start.
-    pub fn account(&mut self, interrupts: f64) {
+    /// Accounts what was spent since the last call: `own` are our CPU seconds since the start, and
+    /// `interrupts` is their count since then.
+    pub fn account(&mut self, own: f64, interrupts: f64) {
         let seconds = self.at.elapsed().as_secs_f64();
         self.at = Instant::now();
-        let spent = own_seconds() + self.of_interrupts(interrupts);
+        let spent = own + self.of_interrupts(interrupts);
         self.add(seconds, spent - self.before);
         self.before = spent;
     }
@@ -86,7 +87,7 @@ impl Spend {
     }
 }
 
-/// CPU seconds of this process and of those that name what was found.
+/// CPU seconds of this process and of those that named what was found and are gone.
 pub fn own_seconds() -> f64 {
     own_cpu_seconds() + childrens_cpu_seconds()
 }

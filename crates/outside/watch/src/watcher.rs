@@ -1,18 +1,19 @@
 //! The loop: samples of all CPUs are counted, processes whose threads run at once are looked at closely,
 //! a few at a time and as the budget allows, and what is found is told.
 
+mod choosing;
+
 use crate::aside::{Aside, Work};
 use crate::census::Census;
 use crate::interest::Interest;
 use crate::known::{Change, Known};
 use crate::look::{Conditions, Look};
 use crate::looked::LookedAt;
-use crate::naming::{Named, Naming};
+use crate::naming::{Heavy, Named, Naming};
 use crate::options::{Asked, Options};
-use crate::origin::{build, origin};
 use crate::spend::{Spend, own_seconds};
+use crate::turns::Turns;
 use anyhow::{Context, Result};
-use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use sunder_access::ProcessId;
 use sunder_findings::{
@@ -27,14 +28,8 @@ use sunder_observe::{Event, proc};
 const LOOK: Duration = Duration::from_secs(10);
 /// If no line is contended after so long, the look ends.
 const QUIET: Duration = Duration::from_secs(3);
-/// The most looks at a time.
-const MOST_LOOKS: usize = 4;
-/// The same where each process is looked at once.
-const MOST_LOOKS_ONCE: usize = 16;
 /// The most processes at a time that name what was found.
 const MOST_NAMINGS: usize = 2;
-/// The most processes of which it is remembered when they were looked at.
-const MOST_REMEMBERED: usize = 16_384;
 
 /// Pauses between two readings of the rings: without looks, and during one. Pointers in memory are read
 /// soon after the sample that needs them.
@@ -42,8 +37,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_LOOKING: Duration = Duration::from_millis(50);
 /// How often processes are chosen.
 const CHOOSE_EVERY: Duration = Duration::from_millis(500);
-/// Time at once, in nanoseconds, from which on a process is looked at.
-const LEAST_AT_ONCE_NS: u64 = 50_000_000;
 /// Samples a second and CPU for a single look: there is no time to wait for rare ones.
 const HZ_ONCE: u32 = 199;
 /// How long the end waits for what is being named. A service has little time to end.
@@ -91,8 +84,8 @@ struct Watcher {
     ended: Vec<Aside>,
     known: Known,
     looked: LookedAt,
-    /// When each process was looked at last; `None` if it is not to be watched.
-    looked_at: HashMap<ProcessId, Option<Instant>>,
+    turns: Turns,
+    heavy: Heavy,
     started: Instant,
     next_choice: Duration,
     next_tick: Duration,
@@ -130,7 +123,8 @@ impl Watcher {
             ended: Vec::new(),
             known: Known::default(),
             looked: LookedAt::default(),
-            looked_at: HashMap::new(),
+            turns: Turns::default(),
+            heavy: Heavy::default(),
             started: Instant::now(),
             next_choice: CHOOSE_EVERY,
             // The first status says that it has begun.
@@ -167,6 +161,17 @@ impl Watcher {
         self.interrupts_before + self.sampler.interrupts()
     }
 
+    /// CPU seconds of this process, and of those that name and named what was found.
+    fn own_seconds(&self) -> f64 {
+        let naming = self.namings.iter().map(|naming| &naming.aside);
+        let at_work = naming.chain(&self.ended).map(Aside::cpu_seconds);
+        own_seconds() + at_work.sum::<f64>()
+    }
+
+    fn account(&mut self) {
+        self.spend.account(self.own_seconds(), self.interrupts());
+    }
+
     fn step(&mut self, tell: &mut dyn FnMut(Record)) -> Result<()> {
         let mut pause = if self.looks.is_empty() && self.namings.is_empty() {
             PAUSE
@@ -192,7 +197,7 @@ impl Watcher {
         let elapsed = self.elapsed();
         if elapsed >= self.next_choice {
             self.next_choice = elapsed + CHOOSE_EVERY;
-            self.spend.account(self.interrupts());
+            self.account();
             self.choose();
         }
         if elapsed >= self.next_tick {
@@ -214,7 +219,7 @@ impl Watcher {
             |process: ProcessId| self.looks.iter().any(|look| of(&look.origin, process));
         let is_known = |process: ProcessId| {
             self.census.has(process)
-                || self.looked_at.contains_key(&process)
+                || self.turns.has(process)
                 || self.known.has(process)
                 || is_looked_at(process)
                 || self.namings.iter().any(|one| of(&one.origin, process))
@@ -265,7 +270,7 @@ impl Watcher {
     /// The process ends or executes another program.
     fn image_ends(&mut self, process: ProcessId, tell: &mut dyn FnMut(Record)) {
         self.census.forget(process);
-        self.looked_at.remove(&process);
+        self.turns.forget(process);
         let of = |pid: u32| pid == process.0;
         for look in self.looks.iter_mut().filter(|look| of(look.origin.pid)) {
             look.over = true;
@@ -300,14 +305,17 @@ impl Watcher {
         let (origin, over) = (look.origin.clone(), look.over);
         self.status.samples_looked_at += look.samples();
         if !over {
-            self.looked_at(ProcessId(origin.pid), Some(Instant::now()));
+            self.turns.looked(ProcessId(origin.pid), Instant::now());
         }
         if !look.may_have_findings() {
             self.shown(origin, Vec::new(), over, tell);
             return;
         }
         let answers = self.options.answers.clone();
-        let named = Aside::begin(move || Named::by(look, answers.as_ref()));
+        let extent = self.heavy.extent(&origin);
+        let named = Aside::begin(extent, move |extent| {
+            Named::by(look, answers.as_ref(), extent)
+        });
         match named {
             Ok(aside) => self.namings.push(Naming {
                 origin,
@@ -326,12 +334,19 @@ impl Watcher {
                 continue;
             };
             self.ended.push(naming.aside);
-            let (findings, learned) = Named::parts(&answer);
+            let named = Named::parts(&answer);
+            if !named.whole {
+                self.heavy.add(&naming.origin);
+                self.status.looks_by_symbols += u64::from(!named.findings.is_empty());
+            }
             if let Some(answers) = &self.options.answers {
                 // What is not kept is looked up again.
-                let _ = answers.add(learned);
+                let _ = answers.add(named.learned);
             }
-            match Findings::read(findings) {
+            let findings = Findings::read(named.findings);
+            let process = ProcessId(naming.origin.pid);
+            self.turns.named(process, findings.is_ok());
+            match findings {
                 Ok(findings) => {
                     let unknown = findings.run.unattributed_percent.unwrap_or(0.0);
                     let samples = findings.run.samples;
@@ -391,73 +406,6 @@ impl Watcher {
         }
     }
 
-    /// Begins to look at processes whose threads run at once: first those that were never looked at.
-    fn choose(&mut self) {
-        let once = self.options.once.is_some();
-        let most = if once { MOST_LOOKS_ONCE } else { MOST_LOOKS };
-        if self.looks.len() >= most || !(once || self.spend.is_left()) {
-            return;
-        }
-        let own = [std::process::id(), std::os::unix::process::parent_id()];
-        let looking: Vec<u32> = self.looks.iter().map(|look| look.origin.pid).collect();
-        let naming: Vec<u32> = self.namings.iter().map(|n| n.origin.pid).collect();
-        let is_free = |pid: &u32| ![&own[..], &looking, &naming].concat().contains(pid);
-        let mut found: Vec<(Option<Instant>, ProcessId)> = Vec::new();
-        let known: Vec<ProcessId> = self.known.processes().map(|o| ProcessId(o.pid)).collect();
-        let at_once = self.census.at_once(LEAST_AT_ONCE_NS);
-        for process in at_once.into_iter().chain(known) {
-            let since = match self.looked_at.get(&process) {
-                None => None,
-                Some(None) => continue,
-                Some(Some(at)) if once || at.elapsed() < self.options.interval => continue,
-                Some(Some(at)) => Some(*at),
-            };
-            if is_free(&process.0) && !found.contains(&(since, process)) {
-                found.push((since, process));
-            }
-        }
-        // The order in which they run at once stays among equals.
-        found.sort_by_key(|(since, _)| *since);
-        for (_, process) in found {
-            if self.looks.len() >= most {
-                break;
-            }
-            self.look_at(process);
-        }
-    }
-
-    fn look_at(&mut self, process: ProcessId) {
-        let Some(origin) = origin(process, &self.options.host) else {
-            return;
-        };
-        let wanted = self.options.selection.holds(&origin);
-        let begun = wanted.then(|| {
-            let (build_id, version) = build(process);
-            // Its number may be another's by now.
-            let same = proc::start_ticks(process) == Some(origin.started_ticks);
-            let origin = Origin {
-                build_id: build_id.filter(|_| same),
-                version: version.filter(|_| same),
-                ..origin
-            };
-            Look::begin(origin, &self.conditions, self.sampler.frequency())
-        });
-        match begun {
-            Some(Ok(look)) => self.looks.push(look),
-            // Not wanted, or not allowed: another program under this number is looked at again.
-            Some(Err(_)) | None => self.looked_at(process, None),
-        }
-    }
-
-    fn looked_at(&mut self, process: ProcessId, when: Option<Instant>) {
-        if self.looked_at.len() >= MOST_REMEMBERED {
-            self.looked_at.retain(|&process, _| proc::is_alive(process));
-        }
-        if self.looked_at.len() < MOST_REMEMBERED {
-            self.looked_at.insert(process, when);
-        }
-    }
-
     /// Ends a period: what was lost in it, and the status.
     fn tick(&mut self, tell: &mut dyn FnMut(Record)) {
         self.find_ended(tell);
@@ -482,7 +430,7 @@ impl Watcher {
     }
 
     fn tell_status(&mut self, tell: &mut dyn FnMut(Record)) {
-        self.spend.account(self.interrupts());
+        self.account();
         let memory = proc::own_memory().map_or(0, |memory| memory.resident);
         let status = WatchStatus {
             schema: WATCH_SCHEMA.into(),
@@ -495,7 +443,7 @@ impl Watcher {
             frequency_hz: self.sampler.frequency(),
             cpus: u32::try_from(self.sampler.cpus()).unwrap_or(u32::MAX),
             processes: self.census.count() as u64,
-            own_cpu_seconds: own_seconds(),
+            own_cpu_seconds: self.own_seconds(),
             interrupt_seconds: self.spend.of_interrupts(self.interrupts()),
             budget_percent: match self.options.once {
                 Some(_) => 0.0,

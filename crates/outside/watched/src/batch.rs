@@ -122,6 +122,7 @@ fn figures(resource: Option<&Resource>, metrics: &[&Metric]) -> Option<Figures> 
             lost_records: count("sunder_lost_records") as u64,
             looks: count("sunder_looks") as u64,
             looks_failed: count("sunder_looks_failed") as u64,
+            looks_by_symbols: count("sunder_looks_by_symbols") as u64,
             own_cpu_seconds: count("sunder_own_cpu_seconds"),
             interrupt_seconds: count("sunder_interrupt_cpu_seconds"),
             records_dropped: count("sunder_records_dropped") as u64,

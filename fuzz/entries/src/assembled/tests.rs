@@ -64,6 +64,7 @@ fn names(executable: &[u8]) -> (Names, tempfile::NamedTempFile) {
         executable: None,
         debuginfod_cache: None,
         memory: None,
+        debug_information: true,
     });
     names.set_mappings(mappings);
     (names, file)

@@ -62,6 +62,11 @@ impl Names {
         self.options.memory = Some(memory);
     }
 
+    /// From now on no debug information is read, and what it would say is not known.
+    pub fn leave_debug_information(&mut self) {
+        self.options.debug_information = false;
+    }
+
     /// Sets the functions whose code a runtime made while the program ran.
     pub fn set_generated(&mut self, code: GeneratedCode) {
         self.generated = code;

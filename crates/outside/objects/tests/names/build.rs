@@ -89,6 +89,7 @@ impl Program {
             executable: None,
             debuginfod_cache: None,
             memory: None,
+            debug_information: true,
         })
     }
 

@@ -102,6 +102,7 @@ fn debug_file_is_found_by_build_id() {
         executable: None,
         debuginfod_cache: None,
         memory: None,
+        debug_information: true,
     };
     let mut names = program.names_with(options);
     assert_eq!(
@@ -109,6 +110,25 @@ fn debug_file_is_found_by_build_id() {
         Some("counters[1].tag")
     );
     assert!(names.limits().is_empty(), "{:?}", names.limits());
+}
+
+#[test]
+fn debug_information_that_is_left_is_not_read() {
+    let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
+        return;
+    };
+    let start = program.address("counters");
+    let mut names = program.names_with(NameOptions::default());
+    names.leave_debug_information();
+    let object = names.object_at(start, &ObjectContext::default());
+    assert_eq!(object.name.as_deref(), Some("counters"));
+    assert_eq!(names.field_at(&object, 33), None);
+    let limits = names.limits();
+    assert_eq!(limits.len(), 1, "{limits:?}");
+    assert!(
+        limits[0].contains("debug information takes too much time or memory"),
+        "{limits:?}"
+    );
 }
 
 #[test]
@@ -136,6 +156,7 @@ fn files_fetched_by_debuginfod_are_read() {
         executable: None,
         debuginfod_cache: Some(cache),
         memory: None,
+        debug_information: true,
     });
     let field = field_of_tag(&program, &mut names, start);
     assert_eq!(field.as_deref(), Some("counters[1].tag"));
@@ -187,6 +208,7 @@ fn the_package_and_the_build_id_say_where_debug_information_is() {
             executable: None,
             debuginfod_cache: None,
             memory: None,
+            debug_information: true,
         });
         names.set_mappings(mappings.clone());
         let start = program.address("counters");
@@ -314,6 +336,7 @@ fn a_container_s_files_are_read_below_its_root() {
         executable: None,
         debuginfod_cache: None,
         memory: None,
+        debug_information: true,
     });
     names.set_mappings(mappings.clone());
     assert_eq!(
@@ -371,6 +394,7 @@ fn broken_files_are_an_answer_and_no_panic() {
             executable: None,
             debuginfod_cache: None,
             memory: None,
+            debug_information: true,
         });
         names.set_mappings(mappings.clone());
         assert!(!names.frames(bump).is_empty());
@@ -391,6 +415,7 @@ fn broken_files_are_an_answer_and_no_panic() {
             executable: None,
             debuginfod_cache: None,
             memory: None,
+            debug_information: true,
         });
         names.set_mappings(mappings.clone());
         assert!(!names.frames(bump).is_empty());
@@ -422,6 +447,7 @@ fn deleted_program_is_read_through_the_running_process() {
             executable,
             debuginfod_cache: None,
             memory: None,
+            debug_information: true,
         });
         names.set_mappings(mappings.clone());
         let object = names.object_at(address, &ObjectContext::default());
@@ -453,6 +479,7 @@ fn deleted_library_is_read_through_the_given_path() {
             executable: None,
             debuginfod_cache: None,
             memory: None,
+            debug_information: true,
         });
         let mut all = sunder_access::Mappings::new();
         for mut mapping in mappings.iter().cloned() {

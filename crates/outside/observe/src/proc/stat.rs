@@ -33,6 +33,15 @@ pub fn childrens_percent(process: ProcessId) -> Option<f64> {
     })
 }
 
+/// The CPU time of all its threads so far, and of the children that it has waited for; `None` if it is gone.
+/// Also told of a zombie.
+pub fn cpu_time(process: ProcessId) -> Option<Duration> {
+    // Fields 14 to 17: utime, stime, cutime, cstime.
+    let ticks = stat(process, "stat", 14, 4)?;
+    let seconds = ticks as f64 / clock_ticks_per_second() as f64;
+    Some(Duration::from_secs_f64(seconds))
+}
+
 /// When the process began, to a hundredth of a second; `None` if it is gone.
 pub fn started(process: ProcessId) -> Option<SystemTime> {
     let ticks = start_ticks(process)?;
