@@ -6,9 +6,10 @@
 
 use super::frame::State;
 use super::world::{Memory, has_ended, set_mask};
-use crate::thread::{Stopped, request, signal_of, wait};
+use crate::thread::{Stopped, elsewhere, request, signal_of, wait};
 use std::cell::Cell;
 use std::io;
+use std::time::{Duration, Instant};
 
 /// Bytes below the stack pointer that a function may use (the red zone of the System V ABI).
 const RED_ZONE: u64 = 128;
@@ -28,6 +29,9 @@ const CALLED: u64 = 10;
 
 /// How often we wait again for a thread that does not stop in time, as on a busy machine.
 const MOST_WAITS: u32 = 50;
+/// How long a thread is borrowed at most. What it does takes some milliseconds; but a program can have changed
+/// what our memory in it does.
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// Addresses of C library code through which a thread does what we want.
 #[derive(Clone, Copy, Debug)]
@@ -49,13 +53,19 @@ pub struct Borrowed<'a> {
     /// Address of the signal frame, and the bytes that were there before.
     at: u64,
     kept: Vec<u8>,
+    /// Where words are left by which we see that the thread still has this memory, and the bytes that were there
+    /// before.
+    proof: u64,
+    before: Vec<u8>,
     /// Whether it has executed anything since it was stopped.
     ran: Cell<bool>,
     /// It did not stop in time. From then on we do nothing to it; it comes back through its signal
     /// frame when it is done.
     lost: Cell<bool>,
-    /// How many times it is waited for, each time for a moment.
+    /// How many times in a row it is waited for, each time for a moment.
     waits: u32,
+    /// When it must be done.
+    until: Instant,
 }
 
 impl<'a> Borrowed<'a> {
@@ -79,6 +89,12 @@ impl<'a> Borrowed<'a> {
         gate: Gate,
         top: u64,
     ) -> io::Result<Self> {
+        let proof = top.checked_sub(PROOF).ok_or(io::ErrorKind::OutOfMemory)?;
+        let before = memory.read(proof, 8)?;
+        if !memory.is_of(thread.thread(), proof) {
+            let _ = memory.write(proof, &before);
+            return Err(elsewhere());
+        }
         let mask = thread.mask()?;
         let state = State::of(thread.thread(), thread.registers(), mask)?;
         let at = place(top, &state).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -92,14 +108,17 @@ impl<'a> Borrowed<'a> {
             mask,
             at,
             kept,
+            proof,
+            before,
             ran: Cell::new(false),
             lost: Cell::new(false),
             waits: MOST_WAITS,
+            until: Instant::now() + LONGEST,
         };
         memory.write(at, &frame)?;
         // From here on the thread comes back by itself. First its instruction pointer is set to the
         // return from a signal, then its signals are blocked, which that return takes back.
-        set(thread.thread(), &borrowed.parked())?;
+        borrowed.set(&borrowed.parked())?;
         set_mask(thread, u64::MAX)?;
         Ok(borrowed)
     }
@@ -181,6 +200,11 @@ impl<'a> Borrowed<'a> {
         if self.lost.get() {
             return Err(too_late());
         }
+        // It may have executed another program for us.
+        if !self.memory.is_of(self.thread.thread(), self.proof) {
+            self.lost.set(true);
+            return Err(elsewhere());
+        }
         set(self.thread.thread(), registers)
     }
 
@@ -216,12 +240,16 @@ impl<'a> Borrowed<'a> {
                 }
                 continue;
             };
+            waits = 0;
             if !libc::WIFSTOPPED(status) {
                 has_ended(thread, status);
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
             if let Some(found) = found(status)? {
                 return Ok(found);
+            }
+            if Instant::now() > self.until {
+                break;
             }
             // All its signals are blocked but this one. It stops the process as it would without us:
             // this thread, which we keep going, stops with the others as soon as it is let go, also
@@ -259,19 +287,23 @@ impl<'a> Borrowed<'a> {
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
         // Otherwise the thread has been killed or comes back by itself, and must be left alone.
-        if self.stop_again() {
-            let thread = self.thread.thread();
+        let thread = self.thread.thread();
+        if self.stop_again() && self.memory.is_of(thread, self.proof) {
             // The signal mask first, while the thread would still come back by itself.
             let _ = set_mask(self.thread, self.mask);
             let _ = self.state.restore_extended(thread);
             if set(thread, self.thread.registers()).is_ok() {
                 let _ = self.memory.write(self.at, &self.kept);
+                let _ = self.memory.write(self.proof, &self.before);
             }
         }
     }
 }
 
-/// Address of a frame below `top`, aligned as a function expects its stack to be on entry.
+/// So many bytes below the top, between it and the frame.
+const PROOF: u64 = 16;
+
+/// Address of a frame that ends below [`PROOF`], aligned as a function expects its stack to be on entry.
 fn place(top: u64, state: &State) -> Option<u64> {
     let at = top.checked_sub(state.bytes() as u64 + 16)? & !15;
     at.checked_sub(8)

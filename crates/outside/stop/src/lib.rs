@@ -11,6 +11,7 @@ mod awake;
 mod borrowed;
 mod frame;
 mod held;
+mod same;
 mod stands;
 mod thread;
 mod waits;

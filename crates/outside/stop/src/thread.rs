@@ -137,11 +137,20 @@ impl Stopped {
     }
 
     /// Sets the instruction pointer with which the thread goes on, and lets `change` its general
-    /// registers, which are in the order of their numbers in machine code.
+    /// registers, which are in the order of their numbers in machine code. `is_same` is asked whether the
+    /// thread, by its number, still has the memory that was looked at ([`Memory::is_of`](crate::Memory::is_of)).
     ///
     /// # Errors
-    /// The kernel's error.
-    pub fn move_to(&mut self, ip: u64, change: impl FnOnce(&mut [u64; 16])) -> io::Result<()> {
+    /// The kernel's error, or if the thread executes another program by now.
+    pub fn move_to(
+        &mut self,
+        is_same: impl FnOnce(i32) -> bool,
+        ip: u64,
+        change: impl FnOnce(&mut [u64; 16]),
+    ) -> io::Result<()> {
+        if !is_same(self.thread) {
+            return Err(elsewhere());
+        }
         let before = self.registers;
         let r = &mut self.registers;
         r.rip = ip;
@@ -201,6 +210,11 @@ impl Stopped {
         let with_us = libc::PTRACE_O_EXITKILL as usize;
         request(libc::PTRACE_SETOPTIONS, self.thread, 0, with_us)
     }
+}
+
+/// The error where a thread executes another program.
+pub(crate) fn elsewhere() -> io::Error {
+    io::Error::other("it executes another program")
 }
 
 impl Drop for Stopped {

@@ -21,7 +21,7 @@ use sunder_observe::proc;
 /// The signal that ends work whose answer nobody will take: sent to the group of processes, by a watch that
 /// has one of its own.
 pub const END: i32 = libc::SIGUSR1;
-/// CPU seconds after which the kernel ends the whole work. Debug information of 1 GiB takes some ten.
+/// CPU seconds after which the kernel ends the whole work. Debug information of 16 MiB takes about 0.1.
 const MOST_CPU_SECONDS: u64 = 30;
 /// The same for the least of it.
 const MOST_CPU_SECONDS_LEAST: u64 = 10;

@@ -126,7 +126,7 @@ impl Presence {
                 let original = place.original.load(Acquire);
                 let top = self.memory.words(thread.registers().rsp, 1);
                 let top = top.context("a thread's stack can't be read")?[0];
-                thread.move_to(original, |general| place.restore(general, |_| top))?;
+                self.move_to(thread, original, |general| place.restore(general, |_| top))?;
                 if let Some(place) = places.iter_mut().find(|p| **p == ip) {
                     *place = original;
                 }

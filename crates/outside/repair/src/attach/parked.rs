@@ -83,7 +83,7 @@ impl Presence {
                 }
                 record.thread.store(owner.unsigned_abs(), Release);
                 let at = self.address_of(file, record);
-                let go = thread.move_to(called, |general| {
+                let go = self.move_to(thread, called, |general| {
                     (general[RBX], general[RSP]) = (at, slots.stack_pointer(number));
                 });
                 go.ok()
@@ -112,7 +112,7 @@ impl Presence {
             let Some(record) = self.parked(file, thread) else {
                 continue;
             };
-            let back = thread.move_to(record.after.load(Acquire), |general| {
+            let back = self.move_to(thread, record.after.load(Acquire), |general| {
                 general[RBX] = record.rbx.load(Acquire);
                 general[RSP] = record.rsp.load(Acquire);
             });

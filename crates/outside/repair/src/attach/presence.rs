@@ -87,6 +87,21 @@ impl Presence {
         }
     }
 
+    /// See [`Stopped::move_to`].
+    ///
+    /// # Errors
+    /// As that has.
+    pub fn move_to(
+        &self,
+        thread: &mut Stopped,
+        ip: u64,
+        change: impl FnOnce(&mut [u64; 16]),
+    ) -> io::Result<()> {
+        // Our memory in the program has room there, above the frames of borrowed threads.
+        let free = self.ledger.frames.saturating_sub(8);
+        thread.move_to(|thread| self.memory.is_of(thread, free), ip, change)
+    }
+
     /// Where the threads and the code that signals have interrupted stand.
     pub fn stands(&self, world: &World) -> Option<Vec<u64>> {
         let mappings = proc::mappings(self.process).ok()?;
