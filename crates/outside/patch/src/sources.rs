@@ -3,8 +3,11 @@
 
 use crate::error::{PatchError, Unsure, unsure};
 use crate::macros::Macros;
+use rustix::fs::{Mode, OFlags};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 use tree_sitter::{Parser, Tree};
@@ -253,13 +256,29 @@ impl Sources {
         if let Some(known) = self.read.borrow().get(path) {
             return Ok(known.text.clone());
         }
-        let whole = self.root.join(path);
-        let large = std::fs::metadata(&whole).is_ok_and(|m| m.len() > LARGEST);
-        if large {
+        let refused = |why| Unsure::new(format!("cannot read {}: {why}", path.display()));
+        let file = self.open(path).map_err(refused)?;
+        let mut text = String::new();
+        let read = file.take(LARGEST + 1).read_to_string(&mut text);
+        if text.len() as u64 > LARGEST {
             unsure!("{} is too large to be written by a person", path.display());
         }
-        std::fs::read_to_string(&whole)
-            .map_err(|e| Unsure::new(format!("cannot read {}: {e}", path.display())))
+        read.map(|_| text).map_err(refused)
+    }
+
+    /// Opens a regular file below the root, without waiting. The folder may be another's: a link in it may lead
+    /// anywhere, and a name may be that of a pipe or a device.
+    fn open(&self, path: &Path) -> io::Result<File> {
+        let whole = self.root.join(path).canonicalize()?;
+        if !whole.starts_with(&self.root) {
+            return Err(io::Error::other("it is a link out of the folder"));
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(whole, flags, Mode::empty())?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        Ok(file)
     }
 }
 
@@ -285,4 +304,37 @@ fn parse(text: &str, language: Language) -> Result<Tree, Unsure> {
     parser
         .parse(text, None)
         .ok_or_else(|| Unsure::new("the source can't be parsed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn only_regular_files_below_the_folder_are_read() {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (root, out) = (folder.path(), other.path());
+        std::fs::write(root.join("own.c"), "int own;").unwrap();
+        symlink("own.c", root.join("link.c")).unwrap();
+        std::fs::write(out.join("secret.c"), "int secret;").unwrap();
+        symlink(out.join("secret.c"), root.join("out.c")).unwrap();
+        symlink("/dev/zero", root.join("endless.c")).unwrap();
+        std::fs::write(root.join("large.c"), vec![b' '; LARGEST as usize + 1]).unwrap();
+        let pipe = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, root.join("pipe.c"), pipe).unwrap();
+        let sources = Sources::below(root).unwrap();
+        let text = |name: &str| sources.text(Path::new(name));
+        assert_eq!(text("own.c").ok().as_deref(), Some("int own;"));
+        assert_eq!(text("link.c").ok().as_deref(), Some("int own;"));
+        for name in ["out.c", "endless.c", "large.c", "pipe.c", "nosuch.c"] {
+            assert!(text(name).is_err(), "{name}");
+        }
+        let with = sources.with_word("int", false);
+        let with: Vec<_> = with
+            .iter()
+            .filter_map(|source| source.path.to_str())
+            .collect();
+        assert_eq!(with, ["link.c", "own.c"]);
+    }
 }
