@@ -6,6 +6,7 @@ use crate::destination::Destination;
 use crate::terminal;
 use anyhow::Result;
 use std::path::Path;
+use sunder_findings::escaped_json;
 use sunder_report::TextOptions;
 
 /// Runs the command. Returns the exit status.
@@ -38,7 +39,7 @@ fn report(options: &FleetReport) -> Result<u8> {
         }
         FleetFormat::Html => sunder_report::fleet_html(&fleet),
         FleetFormat::Markdown => sunder_report::fleet_markdown(&fleet),
-        FleetFormat::Json => serde_json::to_string_pretty(&fleet)?,
+        FleetFormat::Json => escaped_json(serde_json::to_string_pretty(&fleet)?),
     };
     if !text.ends_with('\n') {
         text.push('\n');

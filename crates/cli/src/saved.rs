@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use sunder_findings as findings;
-use sunder_findings::{Answer, Findings};
+use sunder_findings::{Answer, Findings, escaped_json};
 use sunder_report::TextOptions;
 
 /// `sunder report`.
@@ -51,8 +51,8 @@ pub fn diff(options: &Diff) -> Result<u8> {
     let new = open(&options.new)?;
     let comparison = findings::compare(&old, &new);
     let text = match options.format {
-        _ if options.json => serde_json::to_string_pretty(&comparison)?,
-        DiffFormat::Json => serde_json::to_string_pretty(&comparison)?,
+        _ if options.json => escaped_json(serde_json::to_string_pretty(&comparison)?),
+        DiffFormat::Json => escaped_json(serde_json::to_string_pretty(&comparison)?),
         DiffFormat::Markdown => sunder_report::comparison_markdown(&comparison),
         DiffFormat::Html => sunder_report::comparison_html(&comparison, &old, &new),
         DiffFormat::Text => comparison_text(&comparison, options.all),

@@ -40,6 +40,9 @@ const SANITIZERS: [&[u8]; 5] = [
     b"libclang_rt",
 ];
 
+/// The name of a function in a program that has the thread sanitizer's runtime in itself, as Clang links it.
+const THREAD_SANITIZER: &[u8] = b"\0__tsan_create_fiber\0";
+
 /// Whether the runtime may be loaded into `program`.
 ///
 /// # Safety
@@ -195,9 +198,25 @@ fn is_sanitized(fd: c_int, head: &[u8]) -> bool {
     let Some(strings) = strings.and_then(|e| offset_of(e.1)) else {
         return false;
     };
-    all().filter(|e| e.0 == NEEDED).any(|(_, at)| {
+    let needs = all().filter(|e| e.0 == NEEDED).any(|(_, at)| {
         let mut name = [0u8; 16];
         system::read_at(fd, &mut name, strings.wrapping_add(at));
         SANITIZERS.iter().any(|s| name.starts_with(s))
+    });
+    const BYTES: u64 = 10;
+    let bytes = all().find(|e| e.0 == BYTES).map_or(0, |e| e.1);
+    needs || has_text(fd, strings, bytes, THREAD_SANITIZER)
+}
+
+/// Whether these bytes of a file, of which the first megabyte counts, have `text`.
+fn has_text(fd: c_int, at: u64, bytes: u64, text: &[u8]) -> bool {
+    let mut window = [0u8; 1024];
+    let step = window.len() - text.len();
+    let count = bytes.min(1 << 20);
+    let starts = (0..count).step_by(step);
+    starts.into_iter().any(|start| {
+        window.fill(0);
+        system::read_at(fd, &mut window, at.wrapping_add(start));
+        window.windows(text.len()).any(|here| here == text)
     })
 }

@@ -29,11 +29,8 @@ pub fn preload_hindrance(program: &OsStr) -> Option<&'static str> {
             .iter()
             .any(|name| library.starts_with(name))
     };
-    facts
-        .needed
-        .iter()
-        .any(sanitized)
-        .then_some("a sanitizer watches its memory")
+    let sanitized = facts.has_thread_sanitizer || facts.needed.iter().any(sanitized);
+    sanitized.then_some("a sanitizer watches its memory")
 }
 
 /// Why no library of ours can be in `program`, which then runs natively: as [`preload_hindrance`],

@@ -9,11 +9,14 @@ use crate::image::{Elf, Image};
 use crate::options::NameOptions;
 use object::elf::{FileHeader64, NoteType, PT_INTERP, ProgramHeader64};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSection};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// A function that only the thread sanitizer's runtime has: what instrumented code calls, `sunder cc` has too.
+const THREAD_SANITIZER: &[u8] = b"__tsan_create_fiber";
 
 /// Facts in a program's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub struct ProgramFacts {
     pub loader: Option<String>,
     /// The libraries that it names as needed.
     pub needed: Vec<String>,
+    /// Whether the thread sanitizer's runtime is in it, which Clang links so.
+    pub has_thread_sanitizer: bool,
     /// Whether it has a symbol table beside the dynamic one.
     pub symbols: bool,
     /// Its build id in hex, if it has one.
@@ -42,6 +47,9 @@ pub fn inspect(path: &Path) -> Option<ProgramFacts> {
             Some(String::from_utf8_lossy(name).into_owned())
         }),
         needed: needed(&elf),
+        has_thread_sanitizer: elf
+            .dynamic_symbols()
+            .any(|symbol| symbol.is_definition() && symbol.name_bytes() == Ok(THREAD_SANITIZER)),
         symbols: has(".symtab"),
         build_id: hex_build_id(&elf),
     })

@@ -10,7 +10,7 @@ pub(crate) use self::places::{SourceUris, file_uri, locations};
 use crate::describe;
 use serde_json::{Value, json};
 use std::path::Path;
-use sunder_findings::{Exit, Finding, Findings, Sharing, Standing, fingerprint};
+use sunder_findings::{Exit, Finding, Findings, Sharing, Standing, escaped_json, fingerprint};
 
 /// From this cost in percent on, false sharing is an `error`: it is more than what a new
 /// compiler or machine changes.
@@ -133,7 +133,7 @@ fn log(findings: &Findings, uris: &SourceUris) -> String {
         "runs": [run],
     });
     // `Display` of a JSON value can't fail; `#` indents it.
-    format!("{log:#}\n")
+    escaped_json(format!("{log:#}\n"))
 }
 
 /// The observation as a SARIF invocation. It succeeded, whatever the program did.
