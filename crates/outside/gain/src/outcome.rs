@@ -19,6 +19,9 @@ pub struct Measured {
     why: String,
 }
 
+/// Why a comparison says nothing.
+const WAITED: &str = "its threads waited for those that were stopped, as at a barrier";
+
 impl Measured {
     /// What a recording kept.
     ///
@@ -121,21 +124,29 @@ impl Experiment {
         if self.compared.values().any(|c| !c.ratios.is_empty()) {
             return "the program ended before a thread was compared often enough".into();
         }
-        if self.waits > 0 {
-            return "its threads waited for those that were stopped, as at a barrier".into();
-        }
         let vain: usize = self.compared.values().map(|c| c.vain).sum();
-        if vain > 0 {
-            return "no value in its threads' registers or stacks counts their progress".into();
-        }
-        if self.too_many {
+        // What hindered most comparisons; of equals, the first.
+        let hindrances = [
+            (self.waits, WAITED),
+            (
+                vain.saturating_sub(self.waits),
+                "no value in its threads' registers or stacks counts their progress",
+            ),
+            (
+                self.unopposed,
+                "contending threads seldom ran at the same time",
+            ),
+            (
+                self.missed,
+                "its threads could not be stopped when that was tried, or had ended",
+            ),
+        ];
+        if self.too_many && vain == 0 {
             return format!("more than {MOST_RIVALS} threads contend with each other");
         }
-        if self.unopposed > 0 {
-            return "contending threads seldom ran at the same time".into();
-        }
-        if self.missed > 0 {
-            return "its threads could not be stopped when that was tried, or had ended".into();
+        let most = hindrances.into_iter().rev().max_by_key(|(times, _)| *times);
+        if let Some((_, why)) = most.filter(|(times, _)| *times > 0) {
+            return why.into();
         }
         "no line was known to be contended for long enough while the threads ran".into()
     }
@@ -156,4 +167,19 @@ fn of(finding: &Finding) -> (BTreeSet<u32>, f64) {
         finding.cost_percent
     };
     (threads.collect(), cost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hindered_most_comparisons_is_told() {
+        let mut experiment = Experiment::default();
+        (experiment.waits, experiment.unopposed) = (1, 3);
+        assert!(experiment.why().contains("seldom ran at the same time"));
+        experiment.waits = 3;
+        assert_eq!(experiment.why(), WAITED);
+        assert!(Experiment::default().why().contains("no line was known"));
+    }
 }

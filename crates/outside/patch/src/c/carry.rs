@@ -281,7 +281,13 @@ impl Carry<'_> {
             ),
             edits,
             notes,
-            grows_by: self.finding.advice.first().and_then(|a| a.grows_by),
+            // The advice counts with members in another order, by which several breaks take less than here.
+            grows_by: self
+                .finding
+                .advice
+                .first()
+                .and_then(|a| a.grows_by)
+                .filter(|_| breaks.len() == 1),
         })
     }
 
