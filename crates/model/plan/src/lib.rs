@@ -10,6 +10,7 @@ mod array;
 mod breaks;
 mod called;
 pub mod cores;
+mod counters;
 mod fields;
 mod foreign;
 pub mod gain;
@@ -37,6 +38,9 @@ use sunder_findings::{Advice, Finding, Fix, LatentOn, Sharing};
 /// empty; a `line_size` of 0 counts as 64.
 pub fn advise(finding: &Finding, line_size: u32) -> Vec<Advice> {
     let line_size = if line_size == 0 { 64 } else { line_size };
+    if let Some(own) = counters::advise(finding) {
+        return vec![own];
+    }
     if finding.latent {
         return latent(finding, line_size);
     }
