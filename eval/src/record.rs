@@ -199,20 +199,30 @@ mod tests {
         }
     }
 
+    /// All files below a folder: the record of several has a folder for each.
+    fn below(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).expect("a folder");
+        let paths = entries.map(|entry| entry.expect("readable").path());
+        let all = paths.flat_map(|path| match path.is_dir() {
+            true => below(&path),
+            false => vec![path],
+        });
+        all.collect()
+    }
+
     #[test]
     fn records_contain_no_local_paths() {
-        let mut looked = 0;
-        for run in fs::read_dir(runs_folder()).expect("there are records") {
-            for file in fs::read_dir(run.expect("readable").path()).expect("a folder") {
-                let path = file.expect("readable").path();
-                let text = fs::read_to_string(&path).expect("a record is text");
-                for (line, written) in text.lines().enumerate() {
-                    let plain = without_places(written);
-                    assert_eq!(written, plain, "{}, line {}", path.display(), line + 1);
-                }
-                looked += 1;
+        let all = below(&runs_folder());
+        assert!(!all.is_empty(), "no record was found");
+        for path in all {
+            // The ends of a picture's elements are no paths.
+            let text = fs::read_to_string(&path)
+                .expect("a record is text")
+                .replace("</", "<");
+            for (line, written) in text.lines().enumerate() {
+                let plain = without_places(written);
+                assert_eq!(written, plain, "{}, line {}", path.display(), line + 1);
             }
         }
-        assert!(looked > 0, "no record was found");
     }
 }

@@ -176,13 +176,16 @@ fn write(mut writer: PipeWriter, bytes: &[u8]) -> io::Result<()> {
 
 /// What a child has answered; `None` if it did not end well.
 fn answer_of(child: libc::pid_t, reader: PipeReader) -> Option<Vec<u8>> {
+    if child < 0 {
+        return None;
+    }
     let mut bytes = Vec::new();
     let most = LONGEST_ANSWER as u64;
     let read = reader.take(most).read_to_end(&mut bytes);
     let mut status = 0;
-    // SAFETY: a child of ours, or no process; writes to `status`.
+    // SAFETY: a child of ours; writes to `status`.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    let well = waited == child && status == 0 && child > 0;
+    let well = waited == child && status == 0;
     (well && read.is_ok()).then_some(bytes)
 }
 

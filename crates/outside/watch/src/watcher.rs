@@ -144,8 +144,10 @@ impl Watcher {
         self.started.elapsed()
     }
 
-    /// CPUs may have come or gone. What is known stays.
+    /// CPUs may have come or gone. What is known stays, but for builds whose debug information once took too
+    /// much: that may have been for want of memory.
     fn begin_anew(&mut self) -> Result<()> {
+        self.heavy = Heavy::default();
         self.conditions.machine = Machine::read();
         let sampler = open(&self.options, &self.spend)?;
         let mut old = std::mem::replace(&mut self.sampler, sampler);
