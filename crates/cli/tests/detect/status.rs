@@ -340,11 +340,30 @@ fn what_runs_natively_under_protect_has_a_report_that_says_why() {
     assert!(why.contains("statically linked"), "{why}");
 }
 
+/// Clang links the thread sanitizer's runtime into the program, where it has such a function.
+const WITHIN: [&str; 2] = ["-rdynamic", "-Wl,--defsym,__tsan_create_fiber=main"];
+
+#[test]
+fn a_program_with_the_thread_sanitizer_in_itself_gets_no_library() {
+    for (flags, wanted) in [(&[][..], "with it\n"), (&WITHIN, "without it\n")] {
+        let Some(program) = c_program("looks_for_us", flags) else {
+            return;
+        };
+        let name = program.to_str().expect("utf-8");
+        let run = format!("exec '{name}'");
+        for command in [&[name][..], &["sh", "-c", &run]] {
+            let mut detect = sunder();
+            let seen = detect
+                .args(["detect", "--quiet", "-o", "/dev/null", "--"])
+                .args(command);
+            seen.assert().success().stdout(wanted);
+        }
+    }
+}
+
 #[test]
 fn the_doctor_does_not_promise_what_a_sanitizer_forbids() {
-    // Clang links the thread sanitizer's runtime into the program, where it has such a function.
-    let within = ["-rdynamic", "-Wl,--defsym,__tsan_create_fiber=main"];
-    for flags in [&["-fsanitize=address"][..], &within] {
+    for flags in [&["-fsanitize=address"][..], &WITHIN] {
         let Some(program) = c_program("static", flags) else {
             return;
         };
