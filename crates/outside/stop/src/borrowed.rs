@@ -53,7 +53,7 @@ pub struct Borrowed<'a> {
     /// Address of the signal frame, and the bytes that were there before.
     at: u64,
     kept: Vec<u8>,
-    /// Where words are left by which we see that the thread still has this memory, and the bytes that were there
+    /// Address of the word by which we see that the thread still has this memory, and the bytes that were there
     /// before.
     proof: u64,
     before: Vec<u8>,

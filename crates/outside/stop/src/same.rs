@@ -55,7 +55,7 @@ mod tests {
     use std::time::{Duration, Instant};
     use sunder_access::ProcessId;
 
-    /// The child has something to say here in its memory, and is told something.
+    /// How far the child is: 1 once its memory is shared, 2 when it is to execute another program.
     static STAGE: AtomicU32 = AtomicU32::new(0);
     static FREE: [AtomicU64; 512] = [const { AtomicU64::new(0) }; 512];
 

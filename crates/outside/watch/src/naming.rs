@@ -17,7 +17,7 @@ pub struct Naming {
     pub over: bool,
 }
 
-/// What a process has answered that names.
+/// The answer of a process that names findings, in its parts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Named<'a> {
     /// Whether debug information was read.

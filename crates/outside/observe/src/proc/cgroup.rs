@@ -35,13 +35,8 @@ pub fn is_frozen(process: ProcessId) -> bool {
 /// The files that may say that a process with such a `cgroup` file is frozen, and the line that says so.
 fn states(text: &str) -> Vec<(String, &'static str)> {
     let mut files = Vec::new();
-    for line in text.lines() {
-        let mut fields = line.splitn(3, ':');
-        let (Some(number), Some(kinds), Some(path)) = (fields.next(), fields.next(), fields.next())
-        else {
-            continue;
-        };
-        // That of another namespace leads out of the folders of ours.
+    for (number, kinds, path) in groups(text) {
+        // A path of another namespace leads out of the folders of ours.
         if path.contains("/..") {
             continue;
         }
@@ -61,24 +56,26 @@ fn says(state: &str, frozen: &str) -> bool {
     state.lines().any(|line| line.trim() == frozen)
 }
 
-/// The paths in the text of such a file. A path may have colons itself.
+/// Number, controllers and path of each group in the text of such a file (cgroups(7)). A path may have colons
+/// itself.
+fn groups(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    text.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        Some((fields.next()?, fields.next()?, fields.next()?))
+    })
+}
+
 fn paths(text: &str) -> Vec<String> {
-    let path = |line: &str| Some(line.splitn(3, ':').nth(2)?.to_owned());
-    text.lines().filter_map(path).collect()
+    groups(text).map(|(_, _, path)| path.to_owned()).collect()
 }
 
 fn parse(text: &str) -> Option<String> {
-    // Number, controllers, path; the path may have colons (cgroups(7)).
-    let fields = |line: &'_ str| {
-        let mut fields = line.splitn(3, ':').map(str::to_owned);
-        Some((fields.next()?, fields.next()?, fields.next()?))
-    };
-    let all: Vec<_> = text.lines().filter_map(fields).collect();
-    let unified = all.iter().find(|(number, _, _)| number == "0");
+    let all: Vec<_> = groups(text).collect();
+    let unified = all.iter().find(|(number, _, _)| *number == "0");
     // With the unified hierarchy beside the old ones, processes may all be in its root.
-    let systemd = all.iter().find(|(_, kind, _)| kind == "name=systemd");
-    let found = unified.filter(|(_, _, path)| path != "/" || systemd.is_none());
-    found.or(systemd).map(|(_, _, path)| path.clone())
+    let systemd = all.iter().find(|(_, kind, _)| *kind == "name=systemd");
+    let found = unified.filter(|(_, _, path)| *path != "/" || systemd.is_none());
+    found.or(systemd).map(|(_, _, path)| (*path).to_owned())
 }
 
 #[cfg(test)]

@@ -345,6 +345,15 @@ extern "C" fn late(shared: &Shared) -> u64 {
     42
 }
 
+/// A function that makes kernel calls until the borrower has given up, as code that a program has changed.
+extern "C" fn endless(shared: &Shared) -> u64 {
+    while shared.go.load(Ordering::SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    shared.called.fetch_add(1, Ordering::SeqCst);
+    42
+}
+
 /// Starts a target that computes and, once it does, a borrower, which exits with what `borrow`
 /// returns; the numbers of both.
 fn computing(shared: &Shared, borrow: impl FnOnce(i32) -> i32) -> (i32, i32) {
@@ -454,8 +463,13 @@ fn told(process: i32, name: &str) -> String {
     text.lines().find_map(value).unwrap_or_default()
 }
 
-/// The borrower, which stops waiting too early; says what went wrong, if anything did.
-fn lose(target: i32, shared: &Shared) -> Result<(), &'static str> {
+/// The borrower, which stops waiting too early for `called`, as `limit` says; what went wrong, if anything did.
+fn lose(
+    target: i32,
+    shared: &Shared,
+    called: extern "C" fn(&Shared) -> u64,
+    limit: fn(&mut Borrowed<'_>),
+) -> Result<(), &'static str> {
     let gate = Gate {
         call: at(&shared.gate),
         restore: at(&shared.restore),
@@ -467,8 +481,8 @@ fn lose(target: i32, shared: &Shared) -> Result<(), &'static str> {
     let thread = &world.threads()[0];
     let worker = Borrowed::below(thread, &memory, gate, end(&shared.frames));
     let mut worker = worker.map_err(|_| "not borrowed")?;
-    worker.waits = 0;
-    let (called, stack) = (late as *const () as u64, end(&shared.stack));
+    limit(&mut worker);
+    let (called, stack) = (called as *const () as u64, end(&shared.stack));
     let told_in_time = worker.function(called, at(shared), stack, at(&shared.stub));
     shared.go.store(1, Ordering::SeqCst);
     let begun = Instant::now();
@@ -493,8 +507,7 @@ fn lose(target: i32, shared: &Shared) -> Result<(), &'static str> {
 
 /// Nothing must interfere with what the lost thread still does, and it must go back to where it
 /// was.
-#[test]
-fn borrowed_thread_that_misses_the_deadline_resumes_by_itself() {
+fn is_lost_and_resumes(called: extern "C" fn(&Shared) -> u64, limit: fn(&mut Borrowed<'_>)) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !crate::world::may_trace() {
         println!("SKIP: threads can't be stopped here");
@@ -502,7 +515,7 @@ fn borrowed_thread_that_misses_the_deadline_resumes_by_itself() {
     }
     let shared = shared();
     let (target, borrower) = computing(shared, |target| {
-        let lost = lose(target, shared);
+        let lost = lose(target, shared, called, limit);
         if let Err(why) = lost {
             println!("{why}");
         }
@@ -517,4 +530,14 @@ fn borrowed_thread_that_misses_the_deadline_resumes_by_itself() {
         "{targets:#x}"
     );
     assert_eq!(shared.called.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn borrowed_thread_that_misses_the_deadline_resumes_by_itself() {
+    is_lost_and_resumes(late, |worker| worker.waits = 0);
+}
+
+#[test]
+fn borrowed_thread_that_makes_kernel_calls_without_end_resumes_by_itself() {
+    is_lost_and_resumes(endless, |worker| worker.until = Instant::now());
 }
