@@ -17,14 +17,14 @@ pub(crate) fn advise(finding: &Finding) -> Option<Advice> {
     }
     let mut names: Vec<String> = objects.iter().map(|o| quoted(o.short_name())).collect();
     names.dedup();
-    let are = match names.len() {
-        1 => "has counters",
-        _ => "have counters",
+    let hold = match names.len() {
+        1 => "holds counters",
+        _ => "hold counters",
     };
     Some(Advice {
         fix: Fix::ShareLess,
         text: format!(
-            "{} {are} that the compiler added to measure coverage or to profile: look at a program that is \
+            "{} {hold} that the compiler added to measure coverage or to profile: look at a program that is \
              built without them (`--coverage`, `-fprofile-generate`).",
             names.join(" and ")
         ),
@@ -60,7 +60,7 @@ mod tests {
             };
             assert!(
                 one.text
-                    .starts_with("`__gcov0.readers` and `__gcov0.writers` have counters"),
+                    .starts_with("`__gcov0.readers` and `__gcov0.writers` hold counters"),
                 "{}",
                 one.text
             );
