@@ -35,7 +35,9 @@ const MOST_RUNS_FOR_SELDOM: usize = 5;
 const MOST_RUNS_IN_TURNS: usize = 8;
 
 /// How many runs may pass until sharing that hardly costs anything (`costs = false`) reaches the
-/// threshold. That of `reverse_index` took 0.8 to 8.0 % of the time in 25 runs, once less than 1 %.
+/// threshold. That of `reverse_index` took 0.8 to 8.0 % of the time in 25 runs, once less than 1 %,
+/// and on another day 4.8 to 11.6 % in 12. What a transfer costs is the machine's: where none of
+/// these runs reaches the threshold, one must find it below.
 const MOST_RUNS_BELOW: usize = 5;
 
 // One test, because workloads that run side by side do not share lines.
@@ -97,6 +99,7 @@ fn check(workload: &Workload, variant: Variant) -> Result<Row, String> {
     let mut judged = Vec::new();
     let mut runs_in_turns = 0;
     let mut runs_below = 0;
+    let mut found_below = false;
     while busy_runs < MOST_BUSY_RUNS {
         // A process that keeps both CPUs busy may soon end.
         std::thread::sleep(Duration::from_millis(100 * busy_runs));
@@ -132,10 +135,15 @@ fn check(workload: &Workload, variant: Variant) -> Result<Row, String> {
             runs_in_turns += 1;
             continue;
         }
-        let below = !workload.costs && significant(&findings).next().is_none();
-        if must_find && below && runs_below < MOST_RUNS_BELOW {
+        let below = below_threshold(workload, &findings);
+        if must_find && below {
+            found_below |= judge(workload, variant, &findings).is_ok();
             runs_below += 1;
-            continue;
+            if runs_below <= MOST_RUNS_BELOW {
+                continue;
+            } else if found_below {
+                return Ok(Row::Checked);
+            }
         }
         judge(workload, variant, &findings)?;
         judged.push(findings);
@@ -167,6 +175,11 @@ fn side_by_side(findings: &Findings) -> bool {
 fn in_turns(findings: &Findings) -> bool {
     let first = findings.findings.first();
     first.is_some_and(|f| matches!(f.latent_on, Some(LatentOn::MoreCpusThan(_))))
+}
+
+/// Whether nothing is at the threshold, in a workload whose sharing need not reach it.
+fn below_threshold(workload: &Workload, findings: &Findings) -> bool {
+    !workload.costs && significant(findings).next().is_none()
 }
 
 /// True sharing is in the table too; reports show it with --all only.
@@ -203,13 +216,18 @@ fn judge(workload: &Workload, variant: Variant, findings: &Findings) -> Result<(
     if let Some(pair) = subjects.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(format!("{} is reported twice", pair[0]));
     }
-    let shown: Vec<String> = significant.iter().map(|f| describe(f)).collect();
+    let to_find: Vec<&Finding> = if below_threshold(workload, findings) {
+        findings.findings.iter().collect()
+    } else {
+        significant.clone()
+    };
+    let shown: Vec<String> = to_find.iter().map(|f| describe(f)).collect();
     for expected in verdict.findings.iter().filter(|e| e.need == Need::Must) {
-        let mismatches: Vec<String> = significant
+        let mismatches: Vec<String> = to_find
             .iter()
             .filter_map(|f| mismatch(f, expected).err())
             .collect();
-        if mismatches.len() == significant.len() {
+        if mismatches.len() == to_find.len() {
             return Err(format!(
                 "missed {expected:?}\n    mismatches: {mismatches:#?}\n    reported: {shown:#?}"
             ));
