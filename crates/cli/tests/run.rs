@@ -12,7 +12,8 @@ fn folder() -> &'static Path {
 }
 
 fn compiled(name: &str, arguments: &[&str]) -> PathBuf {
-    let program = folder().join(format!("run-{name}{}", arguments.concat()));
+    let arguments_in_name = arguments.concat().replace(['/', '='], "-");
+    let program = folder().join(format!("run-{name}{arguments_in_name}"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
         .join(format!("{name}.c"));
@@ -207,6 +208,54 @@ fn what_cannot_be_given_a_heap_runs_natively() {
         String::from_utf8_lossy(&output.stderr),
         "sunder: the program runs natively: it is statically linked\n"
     );
+}
+
+/// The shell and `env` have the heap in their environment, and would hand it down. Neither the loader
+/// of musl nor the runtime of the address sanitizer starts a program with it.
+#[test]
+fn programs_that_can_not_have_the_heap_are_started_without_it() {
+    let _alone = support::targets::alone();
+    const SPECS: &str = "/usr/lib/x86_64-linux-musl/musl-gcc.specs";
+    let mut programs = vec![compiled("one_line", &["-fsanitize=address"])];
+    if Path::new(SPECS).exists() {
+        programs.push(compiled("one_line", &["-specs", SPECS]));
+    } else {
+        println!("SKIP: musl-gcc is not installed; setup/debian-packages installs it");
+    }
+    let glibc = compiled("one_line", &[]);
+    for program in &programs {
+        for before in [
+            &["sh", "-c", "\"$0\" \"$1\" 7; exit $?"][..],
+            &["sh", "-c", "exec \"$0\" \"$1\" 7"],
+            &["env", "A=1"],
+        ] {
+            let ran = sunder()
+                .args(["run", "--placement", "hoard", "--"])
+                .args(before)
+                .arg(program)
+                .args(["threads", "7"])
+                .env("ASAN_OPTIONS", "detect_leaks=0")
+                .output()
+                .expect("it runs");
+            let said = String::from_utf8_lossy(&ran.stderr);
+            assert_eq!(
+                (ran.status.code(), &*said),
+                (Some(7), ""),
+                "{before:?} {}",
+                program.display()
+            );
+        }
+    }
+    // Others that the shell starts have it, also after one that can't.
+    let script = "\"$1\" threads >/dev/null; \"$0\" threads";
+    sunder()
+        .args(["run", "--placement", "hoard", "--", "sh", "-c", script])
+        .args([&glibc, &programs[0]])
+        .env("ASAN_OPTIONS", "detect_leaks=0")
+        .assert()
+        .success()
+        .stdout("apart\n")
+        .stderr("");
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //! - [`defined`]: finds a function where the dynamic linker can't be asked
 //! - [`early`]: memory for allocations while these are looked up
 //! - [`environment`]: the variables by which our libraries are started, and their removal
+//! - [`exec`]: the exported functions that execute programs
+//! - [`program`]: whether a program's file admits our libraries
 //! - [`ends`]: the ends of threads
 //! - [`allocator`]: the exported `malloc` family
 //! - [`maps`]: the list of mappings that the kernel writes
@@ -34,7 +36,9 @@ pub mod defined;
 pub mod early;
 pub mod ends;
 pub mod environment;
+pub mod exec;
 pub mod local;
 pub mod maps;
 pub mod next;
+pub mod program;
 pub mod system;

@@ -122,6 +122,13 @@ pub fn look_up(slot: &Slot, name: &CStr) -> *mut c_void {
     })
 }
 
+/// The result of a function of ours whose real one is missing: sets `errno` and returns -1.
+pub fn fails() -> core::ffi::c_int {
+    // SAFETY: the C library returns the valid address of this thread's `errno`.
+    unsafe { *libc::__errno_location() = libc::ENOSYS };
+    -1
+}
+
 /// For [`functions`]: the name as a C string.
 #[doc(hidden)]
 #[must_use]

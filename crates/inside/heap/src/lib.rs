@@ -11,6 +11,7 @@
 //! - [`pool`] keeps the heaps of threads that have ended for new ones.
 //! - [`lock`] has the locks behind which threads share what is no thread's own, and [`fork`] makes it
 //!   good in children.
+//! - [`exec`] takes the heap from programs that are executed and can't have it.
 //! - [`fatal`] ends a program that has damaged the heap, with a sentence; [`sunder_guest::code`] says
 //!   for it where a call lies.
 //! - [`start`] is the constructor, and [`config`] has the settings that it reads.
@@ -34,6 +35,7 @@ mod block;
 mod budget;
 mod config;
 mod entry;
+mod exec;
 mod fatal;
 mod fork;
 mod heap;

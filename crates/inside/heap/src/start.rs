@@ -1,10 +1,10 @@
 //! The constructor of the library: chooses the secret of the seals, reads the settings from the
-//! environment, and has [`pool`] notice threads that end, and [`fork`] children. The program may
-//! have allocated before.
+//! environment, and has [`pool`] notice threads that end, [`fork`] children, and [`exec`] programs
+//! that are executed. The program may have allocated before.
 //!
 //! Contexts: normal, before `main`.
 
-use crate::{arena, block, config, fork, local, pool};
+use crate::{arena, block, config, exec, fork, local, pool};
 use core::ffi::{c_char, c_int};
 use sunder_guest::environment::find;
 
@@ -39,4 +39,5 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *m
     arena::prepare();
     pool::prepare();
     fork::prepare();
+    exec::prepare();
 }

@@ -9,6 +9,7 @@
 
 use crate::{real, under_way, uses};
 use core::ffi::{c_int, c_long, c_void};
+use sunder_guest::next::fails;
 use sunder_kernel::KernelCall;
 
 /// As [`uses::begin`].
@@ -18,11 +19,6 @@ fn begin<const N: usize>(number: c_long, given: [u64; N]) -> usize {
     let places = arguments.iter_mut().zip(given);
     places.for_each(|(to, argument)| *to = argument);
     uses::begin(KernelCall { number, arguments })
-}
-
-fn fails() {
-    // SAFETY: the C library returns the valid address of this thread's `errno`.
-    unsafe { *libc::__errno_location() = libc::ENOSYS };
 }
 
 /// Functions, and the calls behind them with their arguments.

@@ -10,13 +10,8 @@ use crate::program::{self, BIT};
 use crate::shared::Hold;
 use crate::{area, process, real, shared, stacks};
 use core::ffi::{c_int, c_void};
+use sunder_guest::next::fails;
 use sunder_wire::remap::{BY_KERNEL, BY_SIGNALS};
-
-fn fails() -> c_int {
-    // SAFETY: the C library returns the valid address of this thread's `errno`.
-    unsafe { *libc::__errno_location() = libc::ENOSYS };
-    -1
-}
 
 /// `set` without SIGSEGV.
 ///

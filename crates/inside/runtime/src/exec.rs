@@ -4,29 +4,21 @@
 //! If children are followed, so do the programs that they execute. Contexts: normal, post-fork;
 //! also in a vforked child, which has its parent's memory.
 //!
-//! Other functions that execute programs are in [`crate::syscall`]. System calls that the program
-//! makes itself are not seen, nor are `system` and `popen`, which call the C library's own
-//! functions; a program that is started in this way is not recorded.
+//! The functions that execute programs are in [`sunder_guest::exec`], and `syscall` in
+//! [`crate::syscall`]. A program that is started in another way is not recorded.
 
 #![cfg(not(test))]
 
 use crate::companion::{self, Companion};
-use crate::program::Program;
-use crate::{follow, program, real, segment};
+use crate::{follow, segment};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 use sunder_guest::environment::{self, PADDING, PRELOAD, count};
+use sunder_guest::exec::{Execute, Process, Strings};
+use sunder_guest::program::{self, Program};
 use sunder_guest::system;
-
-/// An array of C strings that ends with null.
-pub type Strings = *const *mut c_char;
-
-unsafe extern "C" {
-    /// The C library's variable for the program's environment.
-    static environ: Strings;
-}
 
 const LONGEST: usize = 4096;
 
@@ -194,34 +186,34 @@ fn reachable() -> bool {
         })
 }
 
-/// Calls `execute` with the environment that the new program gets in this process.
-///
-/// # Safety
-/// `strings` is null or an environment, a path in `program` null or a C string.
-pub unsafe fn with(
-    program: Program,
-    strings: Strings,
-    execute: impl FnOnce(Strings) -> c_int,
-) -> c_int {
-    // SAFETY: the caller upholds this function's contract.
-    unsafe { with_beside(program, strings, companion::get, execute) }
+/// Gives programs the environment in which they are observed.
+pub struct Observed;
+
+impl Execute for Observed {
+    unsafe fn with(
+        program: Program,
+        process: Process,
+        strings: Strings,
+        execute: impl FnOnce(Strings) -> c_int,
+    ) -> c_int {
+        // SAFETY: the caller upholds this function's contract.
+        unsafe {
+            match process {
+                Process::Own => with_beside(program, strings, companion::get, execute),
+                // Another process gets the runtime if children are followed.
+                Process::Child if follow::passes_to_children() => {
+                    with_beside(program, strings, || None, execute)
+                }
+                Process::Child => execute(strings),
+            }
+        }
+    }
 }
 
-/// As [`with`], for a program that gets a process of its own.
-///
-/// # Safety
-/// As [`with`].
-pub unsafe fn for_child(
-    program: Program,
-    strings: Strings,
-    execute: impl FnOnce(Strings) -> c_int,
-) -> c_int {
-    // SAFETY: the caller upholds this function's contract.
-    unsafe { with_beside(program, strings, || None, execute) }
-}
+sunder_guest::executes!(Observed);
 
 /// # Safety
-/// As [`with`].
+/// As [`Execute::with`].
 unsafe fn with_beside(
     program: Program,
     strings: Strings,
@@ -229,8 +221,8 @@ unsafe fn with_beside(
     execute: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
     let wanted = KEPT.valid.load(Ordering::Acquire) && follow::passes_on() && reachable();
-    // SAFETY: by this function's contract; `PATH` is this process's own.
-    if !wanted || unsafe { !program::accepts(program, environ.cast_mut()) } {
+    // SAFETY: by this function's contract.
+    if !wanted || unsafe { !program::accepts(program) } {
         return execute(strings);
     }
     let beside = beside();
@@ -250,10 +242,11 @@ unsafe fn with_beside(
     execute(extended.memory.as_ptr().cast_const().cast())
 }
 
-/// As [`with`], on the stack, for environments that fit: threads may have small stacks.
+/// Calls `execute` with our variables added, on the stack, if the environment fits: threads may have
+/// small stacks.
 ///
 /// # Safety
-/// As [`with`]; `bytes` is the size of the environment.
+/// As [`Execute::with`]; `bytes` is the size of the environment.
 #[inline(never)]
 unsafe fn with_on_stack(
     strings: Strings,
@@ -268,73 +261,4 @@ unsafe fn with_on_stack(
     // SAFETY: the array is large enough and aligned.
     unsafe { extend(strings, beside, words.as_mut_ptr().cast()) };
     execute(words.as_ptr().cast())
-}
-
-/// The result of a function that the C library does not have: sets `errno` and returns -1.
-pub fn fails() -> c_int {
-    // SAFETY: the C library returns the valid address of this thread's `errno`.
-    unsafe { *libc::__errno_location() = libc::ENOSYS };
-    -1
-}
-
-/// Interposed; see the C library's manual.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execve(
-    path: *const c_char,
-    arguments: Strings,
-    strings: Strings,
-) -> c_int {
-    let Some(real) = real::execve() else {
-        return fails();
-    };
-    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-    unsafe {
-        with(Program::Path(path), strings, |strings| {
-            real(path, arguments, strings)
-        })
-    }
-}
-
-/// Interposed; see the C library's manual.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: `execv` is `execve` with the current environment.
-    unsafe { execve(path, arguments, environ) }
-}
-
-/// Interposed; see the C library's manual.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execvpe(
-    file: *const c_char,
-    arguments: Strings,
-    strings: Strings,
-) -> c_int {
-    let Some(real) = real::execvpe() else {
-        return fails();
-    };
-    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-    unsafe {
-        with(Program::Search(file), strings, |strings| {
-            real(file, arguments, strings)
-        })
-    }
-}
-
-/// Interposed; see the C library's manual.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: `execvp` is `execvpe` with the current environment.
-    unsafe { execvpe(file, arguments, environ) }
 }

@@ -43,6 +43,7 @@ pub fn confine() {
         return;
     }
     sunder_guest::allocator::real::look_up_all();
+    sunder_guest::exec::real::look_up_all();
     crate::real::look_up_all();
     timer::end();
     CONFINEMENT.close();

@@ -32,7 +32,6 @@ mod follow;
 mod frames;
 mod local;
 mod lock;
-mod program;
 mod real;
 mod record;
 mod segment;

@@ -3,7 +3,7 @@
 //!
 //! Contexts: pre-init, normal.
 
-use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
+use core::ffi::{c_int, c_long, c_ulong, c_void};
 
 /// The start function of a thread.
 pub type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
@@ -25,13 +25,6 @@ sunder_guest::functions! {
     signalfd: fn(c_int, *const libc::sigset_t, c_int) -> c_int;
     dlclose: fn(*mut c_void) -> c_int;
     mlockall: fn(c_int) -> c_int;
-    execve: fn(*const c_char, *const *mut c_char, *const *mut c_char) -> c_int;
-    execvpe: fn(*const c_char, *const *mut c_char, *const *mut c_char) -> c_int;
-    fexecve: fn(c_int, *const *mut c_char, *const *mut c_char) -> c_int;
-    /// Missing before glibc 2.34.
-    execveat: fn(c_int, *const c_char, *const *mut c_char, *const *mut c_char, c_int) -> c_int;
-    posix_spawn: fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, *const *mut c_char, *const *mut c_char) -> c_int;
-    posix_spawnp: fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, *const *mut c_char, *const *mut c_char) -> c_int;
     /// Declared with all arguments; it reads those that the call needs.
     syscall: fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
     /// As `syscall`.

@@ -7,13 +7,8 @@
 
 use crate::{blocks, real, timer};
 use core::ffi::c_int;
+use sunder_guest::next::fails;
 use sunder_guest::system;
-
-fn fails() -> c_int {
-    // SAFETY: the C library returns the valid address of this thread's `errno`.
-    unsafe { *libc::__errno_location() = libc::ENOSYS };
-    -1
-}
 
 /// Interposed; see the C library's manual.
 ///

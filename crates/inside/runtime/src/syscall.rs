@@ -3,11 +3,14 @@
 
 #![cfg(not(test))]
 
-use crate::program::Program;
-use crate::{exec, follow, real};
+use crate::exec::Observed;
+use crate::{follow, real};
 use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use sunder_guest::{confinement, environment};
+use sunder_guest::confinement;
+use sunder_guest::exec::{Execute, Process, Strings};
+use sunder_guest::next::fails;
+use sunder_guest::program::Program;
 
 /// The real `syscall`; null until it has been looked up.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -87,19 +90,21 @@ unsafe extern "C-unwind" fn ours(
     f: usize,
 ) -> c_long {
     let Some(real) = real::syscall() else {
-        return c_long::from(exec::fails());
+        return c_long::from(fails());
     };
     // SAFETY: the caller's arguments; an exec call's environment is valid, as the call demands.
     unsafe {
         match number {
-            libc::SYS_execve => c_long::from(exec::with(
+            libc::SYS_execve => c_long::from(Observed::with(
                 Program::Path(a as *const c_char),
-                c as exec::Strings,
+                Process::Own,
+                c as Strings,
                 |strings| real(number, a, b, strings as usize, d, e, f) as c_int,
             )),
-            libc::SYS_execveat => c_long::from(exec::with(
+            libc::SYS_execveat => c_long::from(Observed::with(
                 Program::At(a as c_int, b as *const c_char),
-                d as exec::Strings,
+                Process::Own,
+                d as Strings,
                 |strings| real(number, a, b, c, strings as usize, e, f) as c_int,
             )),
             _ => {
@@ -134,7 +139,7 @@ pub unsafe extern "C-unwind" fn prctl(
         follow::confine();
     }
     let Some(real) = real::prctl() else {
-        return exec::fails();
+        return fails();
     };
     // SAFETY: the caller's arguments, unchanged. A variadic function finds integer arguments where
     // any other function finds them.
@@ -143,211 +148,4 @@ pub unsafe extern "C-unwind" fn prctl(
         follow::confined();
     }
     result
-}
-
-/// The body of a function with one argument and a list: stores the part of the list that came in
-/// registers below the part on the stack, so that the list is one array in memory, and calls
-/// `inner` with its address.
-macro_rules! collect {
-    ($inner:ident) => {
-        core::arch::naked_asm!(
-            "pop rax",
-            "push r9",
-            "push r8",
-            "push rcx",
-            "push rdx",
-            "push rsi",
-            "mov rsi, rsp",
-            "push rax",
-            "call {inner}",
-            "pop rcx",
-            "add rsp, 40",
-            "jmp rcx",
-            inner = sym $inner,
-        )
-    };
-}
-
-/// Interposed; see the C library's manual.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C-unwind" fn execl(path: *const c_char) -> c_int {
-    collect!(execl_list)
-}
-
-/// Interposed; see the C library's manual.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C-unwind" fn execlp(file: *const c_char) -> c_int {
-    collect!(execlp_list)
-}
-
-/// Interposed; see the C library's manual.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C-unwind" fn execle(path: *const c_char) -> c_int {
-    collect!(execle_list)
-}
-
-unsafe extern "C-unwind" fn execl_list(path: *const c_char, list: exec::Strings) -> c_int {
-    // SAFETY: the list ends with null, as an array of arguments must.
-    unsafe { exec::execv(path, list) }
-}
-
-unsafe extern "C-unwind" fn execlp_list(file: *const c_char, list: exec::Strings) -> c_int {
-    // SAFETY: the list ends with null, as an array of arguments must.
-    unsafe { exec::execvp(file, list) }
-}
-
-unsafe extern "C-unwind" fn execle_list(path: *const c_char, list: exec::Strings) -> c_int {
-    // SAFETY: the list ends with null, and the environment follows it.
-    unsafe {
-        let end = list.wrapping_add(environment::count(list.cast_mut()) + 1);
-        exec::execve(path, list, (*end).cast_const().cast())
-    }
-}
-
-/// Interposed; see the C library's manual.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn fexecve(
-    fd: c_int,
-    arguments: exec::Strings,
-    strings: exec::Strings,
-) -> c_int {
-    let Some(real) = real::fexecve() else {
-        return exec::fails();
-    };
-    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-    unsafe {
-        exec::with(Program::Descriptor(fd), strings, |strings| {
-            real(fd, arguments, strings)
-        })
-    }
-}
-
-/// Interposed; see the C library's manual.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execveat(
-    fd: c_int,
-    path: *const c_char,
-    arguments: exec::Strings,
-    strings: exec::Strings,
-    flags: c_int,
-) -> c_int {
-    let Some(real) = real::execveat() else {
-        return exec::fails();
-    };
-    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-    unsafe {
-        exec::with(Program::At(fd, path), strings, |strings| {
-            real(fd, path, arguments, strings, flags)
-        })
-    }
-}
-
-type Spawn = unsafe extern "C-unwind" fn(
-    *mut libc::pid_t,
-    *const c_char,
-    *const c_void,
-    *const c_void,
-    exec::Strings,
-    exec::Strings,
-) -> c_int;
-
-/// # Safety
-/// As `posix_spawn` demands; `real` is that or a variant of it.
-unsafe fn spawn(
-    real: Option<Spawn>,
-    child: *mut libc::pid_t,
-    program: Program,
-    actions: [*const c_void; 2],
-    lists: [exec::Strings; 2],
-) -> c_int {
-    let [files, attributes] = actions;
-    let [arguments, strings] = lists;
-    let (Program::Path(name) | Program::Search(name)) = program else {
-        return libc::EINVAL;
-    };
-    let Some(real) = real else {
-        return libc::ENOSYS;
-    };
-    // The child is another process, so passing the runtime on depends on whether children are
-    // followed.
-    if !follow::passes_to_children() {
-        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-        return unsafe { real(child, name, files, attributes, arguments, strings) };
-    }
-    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-    unsafe {
-        exec::for_child(program, strings, |strings| {
-            real(child, name, files, attributes, arguments, strings)
-        })
-    }
-}
-
-/// Interposed; see the C library's manual.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn posix_spawn(
-    child: *mut libc::pid_t,
-    path: *const c_char,
-    files: *const c_void,
-    attributes: *const c_void,
-    arguments: exec::Strings,
-    strings: exec::Strings,
-) -> c_int {
-    let (actions, lists) = ([files, attributes], [arguments, strings]);
-    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-    unsafe {
-        spawn(
-            real::posix_spawn(),
-            child,
-            Program::Path(path),
-            actions,
-            lists,
-        )
-    }
-}
-
-/// Interposed; see the C library's manual.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn posix_spawnp(
-    child: *mut libc::pid_t,
-    file: *const c_char,
-    files: *const c_void,
-    attributes: *const c_void,
-    arguments: exec::Strings,
-    strings: exec::Strings,
-) -> c_int {
-    let (actions, lists) = ([files, attributes], [arguments, strings]);
-    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
-    unsafe {
-        spawn(
-            real::posix_spawnp(),
-            child,
-            Program::Search(file),
-            actions,
-            lists,
-        )
-    }
 }

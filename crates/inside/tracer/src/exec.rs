@@ -11,6 +11,7 @@ use crate::real;
 use crate::start::finish;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int};
+use sunder_guest::next::fails;
 use sunder_guest::system;
 use sunder_trace::meta::Reason;
 
@@ -111,13 +112,6 @@ fn found(name: &CStr) -> bool {
             // SAFETY: a zero byte follows the path.
             length < LONGEST_PATH && unsafe { can_execute(libc::AT_FDCWD, whole.as_ptr().cast()) }
         })
-}
-
-/// The result of a function that the C library does not have: sets `errno` and returns -1.
-fn fails() -> c_int {
-    // SAFETY: the C library returns the valid address of this thread's `errno`.
-    unsafe { *libc::__errno_location() = libc::ENOSYS };
-    -1
 }
 
 macro_rules! becomes {

@@ -1,16 +1,15 @@
 //! Examines the file of a program that is about to be executed: the loader of a 32-bit program
 //! would print an error about our library, that of another C library than glibc would not start
-//! the program with it, and a sanitizer's runtime demands to be loaded first.
+//! the program with it, and a sanitizer's runtime demands to be loaded first. Used where programs
+//! are executed ([`crate::exec`]).
 //! Contexts: normal, post-fork; also in a vforked child, so it uses little stack and leaves nothing
 //! behind.
 
-#![cfg(not(test))]
-
+use crate::{environment, system};
 use core::ffi::{c_char, c_int};
-use sunder_guest::{environment, system};
 
 /// How an exec function names the program.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Program {
     /// By its path.
     Path(*const c_char),
@@ -43,18 +42,24 @@ const SANITIZERS: [&[u8]; 5] = [
 /// The name of a function in a program that has the thread sanitizer's runtime in itself, as Clang links it.
 const THREAD_SANITIZER: &[u8] = b"\0__tsan_create_fiber\0";
 
-/// Whether the runtime may be loaded into `program`.
+unsafe extern "C" {
+    /// The C library's variable for the program's environment.
+    static environ: environment::Strings;
+}
+
+/// Whether a library of ours may be loaded into `program`.
 ///
 /// # Safety
-/// A path is null or a C string; `strings` is null or an environment.
-pub unsafe fn accepts(program: Program, strings: *mut *mut c_char) -> bool {
+/// A path is null or a C string.
+#[must_use]
+pub unsafe fn accepts(program: Program) -> bool {
     // SAFETY: by this function's contract.
     unsafe {
         match program {
             Program::Descriptor(fd) => file_accepts(fd, true),
             Program::Path(path) => path_accepts(libc::AT_FDCWD, path.cast(), true),
             Program::At(folder, path) => path_accepts(folder, path.cast(), true),
-            Program::Search(name) => search_accepts(name.cast(), strings),
+            Program::Search(name) => search_accepts(name.cast()),
         }
     }
 }
@@ -66,14 +71,14 @@ unsafe fn path_accepts(folder: c_int, path: *const u8, scripts: bool) -> bool {
         return false;
     }
     // SAFETY: by this function's contract. A file that can't be read may still be executable; it
-    // does not get the runtime.
+    // does not get the library.
     let file = unsafe { system::open(folder, path, libc::O_RDONLY | libc::O_NONBLOCK) }.map(File);
     file.is_some_and(|file| file_accepts(file.0, scripts))
 }
 
 /// # Safety
 /// As [`accepts`].
-unsafe fn search_accepts(name: *const u8, strings: *mut *mut c_char) -> bool {
+unsafe fn search_accepts(name: *const u8) -> bool {
     if name.is_null() {
         return false;
     }
@@ -84,7 +89,7 @@ unsafe fn search_accepts(name: *const u8, strings: *mut *mut c_char) -> bool {
         if bytes.contains(&b'/') {
             return path_accepts(libc::AT_FDCWD, name, true);
         }
-        let Some(folders) = environment::find(strings, b"PATH=") else {
+        let Some(folders) = environment::find(environ, b"PATH=") else {
             return false;
         };
         let folders = core::slice::from_raw_parts(folders, environment::length(folders));
