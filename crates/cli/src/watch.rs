@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use observing::Observing;
 use std::path::Path;
 use sunder_access::ProcessId;
+use sunder_export::is_of_another;
 use sunder_findings::Record;
 use sunder_pipeline::own_cpu_seconds;
 use sunder_watch::{Answers, Options, Selection};
@@ -86,13 +87,13 @@ fn convert(options: &Watch) -> Result<Options> {
 
 /// The file of answers in a folder, which is made if it is not there.
 fn cache(folder: &Path) -> Result<Answers> {
-    let opened = std::fs::create_dir_all(folder).and_then(|()| Answers::open(folder));
-    opened.with_context(|| {
-        format!(
-            "cannot keep answers in {}; another watch may use it",
-            folder.display()
-        )
-    })
+    let opened = std::fs::create_dir_all(folder).and_then(|()| {
+        if is_of_another(folder)? {
+            return Err(std::io::Error::other("it belongs to another user"));
+        }
+        Answers::open(folder)
+    });
+    opened.with_context(|| format!("cannot keep answers in {}", folder.display()))
 }
 
 /// What this machine calls itself.

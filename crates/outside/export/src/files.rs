@@ -57,17 +57,21 @@ pub fn is_ours(file: &Metadata) -> bool {
     file.is_file() && file.nlink() == 1 && file.uid() == geteuid().as_raw()
 }
 
-/// Whether a folder belongs to somebody who could put anything there in our name: neither to this user
-/// nor to root.
-pub fn is_of_another(folder: &Metadata) -> bool {
-    ![0, geteuid().as_raw()].contains(&folder.uid())
+/// Whether a folder, or the link that stands for it, belongs to somebody who could put anything there in
+/// our name: neither to this user nor to root.
+///
+/// # Errors
+/// If the folder can't be examined.
+pub fn is_of_another(folder: &Path) -> io::Result<bool> {
+    let is_anothers = |one: &Metadata| ![0, geteuid().as_raw()].contains(&one.uid());
+    Ok(is_anothers(&fs::symlink_metadata(folder)?) || is_anothers(&fs::metadata(folder)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{lchown, symlink};
 
     fn text(path: &Path) -> String {
         fs::read_to_string(path).expect("it is there")
@@ -110,5 +114,24 @@ mod tests {
         mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
         assert!(read_whole(&at("pipe"), 0).is_err());
         assert!(read_whole(&path, 4).is_err(), "another size");
+    }
+
+    #[test]
+    fn a_folder_is_another_users_if_it_or_the_link_to_it_is() {
+        let ours = tempfile::tempdir().expect("a folder");
+        let link = ours.path().join("link");
+        symlink(ours.path(), &link).expect("made");
+        assert!(!is_of_another(&link).expect("it is there"));
+        if !geteuid().is_root() {
+            println!("SKIP: only root may give a file away");
+            return;
+        }
+        lchown(&link, Some(65534), None).expect("root may");
+        assert!(is_of_another(&link).expect("it is there"));
+        assert!(!is_of_another(ours.path()).expect("it is there"));
+        let theirs = ours.path().join("theirs");
+        fs::create_dir(&theirs).expect("made");
+        lchown(&theirs, Some(65534), None).expect("root may");
+        assert!(is_of_another(&theirs).expect("it is there"));
     }
 }

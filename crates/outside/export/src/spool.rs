@@ -50,7 +50,7 @@ impl Spool {
     /// If the folder can't be made or read, or another queue goes on in it.
     pub fn in_folder(folder: &Path, most: u64) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        if is_of_another(&fs::metadata(folder)?) {
+        if is_of_another(folder)? {
             return Err(io::Error::other("it belongs to another user"));
         }
         let locked = lock(folder)?;

@@ -161,6 +161,9 @@ impl Names {
             allocation: vec![CodeFrame {
                 file: found.declared.as_ref().map(|d| d.file.clone()),
                 line: found.declared.as_ref().and_then(|d| d.line),
+                // The declaration is meant and not a call: two threads that the function creates at
+                // two calls agree on the variable.
+                offset: None,
                 ..function.clone()
             }],
             declared: found.declared,

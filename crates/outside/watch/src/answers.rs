@@ -7,11 +7,12 @@
 //! what comes after a damaged one is dropped. A wrong answer makes a wrong name, and nothing else.
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use sunder_objects::Memory;
@@ -51,7 +52,8 @@ impl Answers {
     /// Opens the file in `folder`, or makes it. What is damaged in it, or of another version, is dropped.
     ///
     /// # Errors
-    /// If it can't be opened, is no regular file, or belongs to another watch that goes on.
+    /// If it can't be opened, is no regular file of this user's with one name, or belongs to another
+    /// watch that goes on.
     pub fn open(folder: &Path) -> io::Result<Self> {
         Self::open_with(folder, MOST)
     }
@@ -62,10 +64,17 @@ impl Answers {
         let flags = flags | OFlags::NONBLOCK;
         let path = folder.join(NAME);
         let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
-        if !file.metadata()?.is_file() {
+        let found = file.metadata()?;
+        if !found.is_file() {
             return Err(io::Error::other("it is no regular file"));
         }
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        if found.nlink() != 1 || found.uid() != geteuid().as_raw() {
+            return Err(io::Error::other(
+                "it has another owner or a second name, and would be overwritten",
+            ));
+        }
+        flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|e| io::Error::new(e.kind(), "another watch has it open"))?;
         let answers = Self {
             file: Arc::new(file),
             most,
@@ -236,6 +245,17 @@ mod tests {
 
     fn told(answers: &Answers, file: &str, question: &str) -> Option<String> {
         answers.read().recall(file, question)
+    }
+
+    /// Only a file that nobody else can write or name is overwritten.
+    #[test]
+    fn what_has_a_second_name_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let other = folder.path().join("other");
+        std::fs::write(&other, "not ours").expect("written");
+        std::fs::hard_link(&other, folder.path().join(NAME)).expect("made");
+        assert!(Answers::open(folder.path()).is_err());
+        assert_eq!(std::fs::read_to_string(&other).expect("read"), "not ours");
     }
 
     #[test]

@@ -120,6 +120,21 @@ fn c_and_cpp_variables_are_found_in_their_frames() {
     }
 }
 
+/// A function that creates two threads at two calls has two return addresses in one frame.
+#[test]
+fn frames_of_two_calls_in_one_function_agree_on_its_variables() {
+    let Some(program) = compile("frames.c", &["-g", "-O0"]) else {
+        return;
+    };
+    let mut told = run(&program);
+    for (wanted, address, frame, _) in told.things.clone() {
+        let mut other = frame;
+        other.return_address.0 += 1;
+        let (field, object) = told.field(address, &context(&[frame, other]));
+        assert_eq!(field, Some(wanted), "{object:?}");
+    }
+}
+
 #[test]
 fn rust_variables_are_found_in_their_frames() {
     for options in [

@@ -211,9 +211,12 @@ fn object_at(
     object
 }
 
+/// Whether the byte at `address` belongs to this object too. Where only the stack or the mapping is
+/// known, another object may lie at the next byte.
 fn covers(name: &ObjectName, address: Address) -> bool {
-    name.kind != ObjectKind::Unknown
-        && name.kind != ObjectKind::Mapping
+    let is_whole_stack = name.kind == ObjectKind::Stack && name.type_handle.is_none();
+    !matches!(name.kind, ObjectKind::Unknown | ObjectKind::Mapping)
+        && !is_whole_stack
         && name.span().is_some_and(|span| span.contains(address))
 }
 

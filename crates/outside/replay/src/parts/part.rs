@@ -8,6 +8,7 @@ use crate::simulate::show::Tally;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 use sunder_access::{Address, Span};
 use sunder_coherence::Protocol;
@@ -21,7 +22,7 @@ const FORMAT: &str = "sunder-part";
 const VERSION: u32 = 2;
 
 /// The most bytes of a part that are read.
-const MOST_BYTES: u64 = 4 << 30;
+const MOST_BYTES: u64 = 1 << 30;
 
 /// The result of replaying some buckets of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -305,13 +306,19 @@ impl Part {
     /// If it can't be read, or is no part.
     pub fn open(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot read {}", path.display());
-        let bytes = std::fs::metadata(path).with_context(cannot)?.len();
+        let is_file = std::fs::metadata(path).with_context(cannot)?.is_file();
+        ensure!(is_file, "{} is no regular file", path.display());
+        let mut text = Vec::new();
+        let opened = std::fs::File::open(path).with_context(cannot)?;
+        // What grows meanwhile is not read to its end either.
+        let mut limited = opened.take(MOST_BYTES + 1);
+        limited.read_to_end(&mut text).with_context(cannot)?;
         ensure!(
-            bytes <= MOST_BYTES,
-            "{} has {bytes} bytes, and no part has that many",
-            path.display()
+            text.len() as u64 <= MOST_BYTES,
+            "{} has more than {} MiB, and no part has that many",
+            path.display(),
+            MOST_BYTES >> 20
         );
-        let text = std::fs::read(path).with_context(cannot)?;
         let part: Self = serde_json::from_slice(&text).with_context(|| {
             format!(
                 "{} is no part: one is what sunder simulate writes for buckets",
