@@ -236,7 +236,32 @@ fn afterwards(layout: &Layout) -> String {
                 .map(|s| s.saturating_add(growth(layout).unwrap_or(0))),
         ),
     };
-    format!("{end}{}{start}", members_with_elements(layout))
+    format!(
+        "{end}{}{}{start}",
+        members_with_elements(layout),
+        beyond(layout)
+    )
+}
+
+/// What to do about the object's other members, which are on other lines now. Rust's wrappers keep a
+/// field alone, whatever lies beside it; an array's elements are all alike.
+fn beyond(layout: &Layout) -> &'static str {
+    if layout.language == Language::Rust || is_array(layout) {
+        return "";
+    }
+    match layout.finding.lies_beyond(layout.line_size) {
+        (false, false) => "",
+        (true, false) => {
+            " Let the first of these fields begin a line, too: what lies before it is on other lines now."
+        }
+        (false, true) => {
+            " Begin a line behind the last of these fields, too: what lies there is on other lines now."
+        }
+        (true, true) => {
+            " Begin a line at the first and one behind the last of these fields, too: what lies before \
+             and behind them is on other lines now."
+        }
+    }
 }
 
 /// Whether the object itself is an array, and not only one of its members.
@@ -438,5 +463,14 @@ fn growth(layout: &Layout) -> Option<u64> {
         sum.saturating_add(layout.whole_lines(e))
     });
     let elements = size / each.max(1);
-    Some(grown.saturating_sub(each).saturating_mul(elements))
+    // A line that begins before or behind them takes less than one more.
+    let more = match beyond(layout).is_empty() {
+        true => 0,
+        false => {
+            let (before, behind) = layout.finding.lies_beyond(layout.line_size);
+            u64::from(layout.line_size) * (u64::from(before) + u64::from(behind))
+        }
+    };
+    let grown = grown.saturating_sub(each).saturating_mul(elements);
+    Some(grown.saturating_add(more))
 }

@@ -129,7 +129,7 @@ fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
         Some(LatentOn::LineSize(bytes)) if bytes > 0 => (
             bytes,
             format!(
-                "It costs nothing here. Before this runs where lines have {bytes} bytes{}:",
+                "It costs nothing here. Do this before the program runs where lines have {bytes} bytes{}:",
                 if bytes == 128 {
                     " (some ARM and POWER CPUs; many x86 CPUs fetch pairs of 64-byte lines)"
                 } else {

@@ -30,7 +30,7 @@ const SHARED: [&str; 5] = [
 pub(crate) fn ways(sources: &Sources, finding: &Finding, line: u32) -> Result<Vec<Way>, Unsure> {
     let way = match Shape::of(finding, line) {
         Shape::Elements { path } => elements(sources, finding, &path, line)?,
-        Shape::Members { path, breaks } if path.is_empty() => {
+        Shape::Members { path, breaks, .. } if path.is_empty() => {
             members(sources, finding, &breaks, line)?
         }
         Shape::Members { path, .. } => unsure!(

@@ -20,10 +20,13 @@ pub(crate) enum Shape {
     /// Each thread uses a run of elements, and runs meet inside lines.
     Slices,
     /// Different threads use different members of the record at `path`. Before each of `breaks`
-    /// a line has to begin: the members are those behind which another thread's begin.
+    /// a line has to begin: the members are those behind which another thread's begin. `ends` are
+    /// the first and the last member that the finding names, where the object goes on before and
+    /// behind them on other lines.
     Members {
         path: Vec<String>,
         breaks: Vec<String>,
+        ends: [Option<String>; 2],
     },
     /// Nothing that a layout could change, or nothing that has a name.
     Other(String),
@@ -67,7 +70,18 @@ impl Shape {
             return Self::Other("the finding does not name the members that threads use".into());
         }
         let element = finding.object.element_size;
-        divide(parts, element, u64::from(line))
+        match divide(parts, element, u64::from(line)) {
+            Self::Members {
+                path,
+                breaks,
+                ends: [first, last],
+            } => {
+                let (before, behind) = finding.lies_beyond(line);
+                let ends = [first.filter(|_| before), last.filter(|_| behind)];
+                Self::Members { path, breaks, ends }
+            }
+            other => other,
+        }
     }
 }
 
@@ -196,7 +210,12 @@ fn divide(mut parts: Vec<Part>, element: Option<u64>, line: u64) -> Shape {
         if indexed == 0 {
             let breaks = breaks_before(&parts);
             if !breaks.is_empty() {
-                return Shape::Members { path, breaks };
+                let member = |part: Option<&Part>| match part.map(|part| &part.steps[0]) {
+                    Some(Step::Member(name)) => Some(name.clone()),
+                    _ => None,
+                };
+                let ends = [member(parts.first()), member(parts.last())];
+                return Shape::Members { path, breaks, ends };
             }
             let first = parts[0].steps[0].clone();
             if let Step::Member(name) = &first {
@@ -236,7 +255,8 @@ fn divide(mut parts: Vec<Part>, element: Option<u64>, line: u64) -> Shape {
             }
             if !breaks.is_empty() {
                 let breaks = breaks.into_keys().collect();
-                return Shape::Members { path, breaks };
+                let ends = [None, None];
+                return Shape::Members { path, breaks, ends };
             }
         }
         for part in &mut parts {

@@ -50,6 +50,23 @@ fn a_type_that_a_typedef_names_is_aligned_in_old_c() {
     );
 }
 
+#[test]
+fn a_name_for_a_type_of_another_file_is_followed() {
+    for (alias, source) in [
+        ("using pair = both;", "a.cpp"),
+        ("typedef both pair;", "a.cpp"),
+        ("typedef struct both pair;", "a.c"),
+    ] {
+        let text = format!("#include \"q.h\"\n{alias}\npair s;\n");
+        let object = global("s", "pair", 16, None, 3);
+        let words = [word(0, "s.a", 1), word(8, "s.b", 2)];
+        let header = "struct both { long a; long b; };\n";
+        let case = Case::beside("q.h", header, source, &text, object, &words);
+        assert_eq!(case.ways()[0].what, "a line begins before `b` of `both`");
+        assert!(case.diff().contains("q.h"), "{}", case.diff());
+    }
+}
+
 /// `b` is the first thread's, too: the line begins before `c`.
 #[test]
 fn members_are_parted_behind_the_last_of_the_first_thread() {
@@ -60,6 +77,23 @@ fn members_are_parted_behind_the_last_of_the_first_thread() {
     case.compiles_with(
         "_Static_assert(offsetof(struct s, b) == 8, \"\"); _Static_assert(offsetof(struct s, d) == 64, \"\");",
     );
+}
+
+/// What the finding does not name is on other lines, and stays there: both threads may use it.
+#[test]
+fn members_on_other_lines_do_not_move_in() {
+    let source = "#include <stddef.h>\n\
+        struct s { long early[4], a; long b, pad[6], late; long last; };\nstruct s s;\n";
+    let object = global("s", "struct s", 112, None, 3);
+    // The object begins in the middle of a line, and the second line is shared.
+    let words = [word(0, "s.a", 1), word(8, "s.b", 2)];
+    let mut finding = given::finding(object, &words);
+    finding.lines[0].object_offset = Some(32);
+    let case = Case::of("a.c", source, finding);
+    case.compiles_with(
+        "_Static_assert(offsetof(struct s, a) == 64, \"\"); _Static_assert(offsetof(struct s, b) == 128, \"\"); _Static_assert(offsetof(struct s, pad) == 192, \"\");",
+    );
+    assert_eq!(case.ways()[0].grows_by, None);
 }
 
 #[test]

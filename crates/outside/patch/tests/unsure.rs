@@ -58,6 +58,13 @@ fn layouts_that_others_prescribe_stay() {
 }
 
 #[test]
+fn names_that_stand_for_each_other_end() {
+    let source = "typedef struct u t;\ntypedef struct t u;\nextern t v[8];\n";
+    let why = case_of(source, 3).refusal();
+    assert!(why.starts_with("no definition of `"), "{why}");
+}
+
+#[test]
 fn a_bit_field_can_not_begin_a_line() {
     let source = "struct t { long a; unsigned b : 3; };\nstruct t v;\n";
     let object = Object {

@@ -10,7 +10,9 @@ pub(crate) use self::places::{SourceUris, file_uri, locations};
 use crate::describe;
 use serde_json::{Value, json};
 use std::path::Path;
-use sunder_findings::{Exit, Finding, Findings, Sharing, Standing, escaped_json, fingerprint};
+use sunder_findings::{
+    Answer, Exit, Finding, Findings, Sharing, Standing, escaped_json, fingerprint,
+};
 
 /// From this cost in percent on, false sharing is an `error`: it is more than what a new
 /// compiler or machine changes.
@@ -138,13 +140,17 @@ fn log(findings: &Findings, uris: &SourceUris) -> String {
 
 /// The observation as a SARIF invocation. It succeeded, whatever the program did.
 fn invocation(all: &Findings) -> Value {
+    let threshold = all.run.threshold_percent;
+    // No results would be taken for no false sharing.
+    let unknown = (all.answer(threshold).answer == Answer::Inconclusive)
+        .then(|| ("warning", describe::answer(all, threshold)));
+    let limits = all.limits.iter().map(|l| ("note", l.to_string()));
+    let notifications = unknown.into_iter().chain(limits);
     let mut out = json!({
         "executionSuccessful": true,
         "commandLine": describe::command(all),
-        "toolExecutionNotifications": all
-            .limits
-            .iter()
-            .map(|l| json!({"level": "note", "message": plain(&l.to_string())}))
+        "toolExecutionNotifications": notifications
+            .map(|(level, text)| json!({"level": level, "message": plain(&text)}))
             .collect::<Vec<_>>(),
     });
     let ended = match all.program.exit {

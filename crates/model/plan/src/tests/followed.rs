@@ -28,6 +28,29 @@ fn a_break_follows_the_last_member_of_the_other_thread() {
     assert!(!all[0].text.contains("before `ticks`"), "{}", all[0].text);
 }
 
+/// The object's other lines may be as busy, only not with several threads.
+#[test]
+fn what_lies_on_other_lines_is_kept_out() {
+    let words = vec![
+        word(0, 8, "s.a", &[(1, 0, 90, 0, 0)]),
+        word(8, 8, "s.b", &[(2, 0, 90, 0, 0)]),
+    ];
+    let mut finding = global("s", "struct s", 64, "s.c", words);
+    let whole = advise(&finding, 64).remove(0);
+    assert!(!whole.text.contains("other lines now"), "{}", whole.text);
+    finding.object.size = Some(72);
+    let more = advise(&finding, 64).remove(0);
+    assert_says(&more, &["Begin a line behind the last of these fields"]);
+    // `a` has one line, `b` the rest of the first 64 bytes, and what lies behind has one of its own.
+    assert_eq!(
+        (whole.grows_by, more.grows_by),
+        (Some(2 * 64 - 64), Some(3 * 64 - 72))
+    );
+    finding.lines[0].object_offset = Some(8);
+    let both = advise(&finding, 64).remove(0);
+    assert_says(&both, &["Let the first of these fields begin a line"]);
+}
+
 #[test]
 fn fields_of_one_thread_stay_together_though_another_read_one_once() {
     let finding = global(

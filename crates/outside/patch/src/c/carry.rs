@@ -30,7 +30,7 @@ impl Carry<'_> {
         let tried = match &shape {
             Shape::Neighbours => vec![self.neighbours()],
             Shape::Elements { path } => self.elements(path),
-            Shape::Members { path, breaks } => vec![self.members(path, breaks)],
+            Shape::Members { path, breaks, ends } => vec![self.members(path, breaks, ends)],
             Shape::Slices => unsure!(
                 "each thread works on a run of elements, and how the program divides the array is not seen in its layout"
             ),
@@ -264,11 +264,25 @@ impl Carry<'_> {
     }
 
     /// Members of different threads lie on different lines.
-    fn members(&self, path: &[String], breaks: &[String]) -> Result<Way, Unsure> {
+    fn members(
+        &self,
+        path: &[String],
+        breaks: &[String],
+        [first, last]: &[Option<String>; 2],
+    ) -> Result<Way, Unsure> {
         let wanted: BTreeSet<String> = breaks.iter().cloned().collect();
         let definition = self.record(path, &wanted)?;
+        let mut breaks = breaks.to_vec();
+        // What is on other lines now stays there.
+        if let Some(first) = first
+            && !definition.is_first(first)
+        {
+            breaks.insert(0, first.clone());
+        }
+        let behind = last.as_deref().and_then(|last| definition.behind(last));
+        breaks.extend(behind.map(|member| member.name.clone()));
         let mut edits = Edits::default();
-        for member in breaks {
+        for member in &breaks {
             definition.break_before(member, self.spelling, self.line, &mut edits)?;
         }
         let notes = self.storage(&definition, &mut edits)?;

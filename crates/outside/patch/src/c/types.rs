@@ -6,11 +6,14 @@ use crate::c::spelling::{Spelling, attribute};
 use crate::edit::Edits;
 use crate::error::{Unsure, unsure};
 use crate::sources::{Source, Sources, View};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 use tree_sitter::Node;
+
+/// The most names that are followed, each of which stands for the next.
+const MOST_ALIASES: u32 = 8;
 
 /// A member of a type.
 #[derive(Clone, Debug)]
@@ -49,10 +52,27 @@ pub(crate) fn find(
     name: &str,
     members: &BTreeSet<String>,
 ) -> Result<TypeDefinition, Unsure> {
+    find_through(sources, near, name, members, MOST_ALIASES)
+}
+
+/// As [`find`], through at most so many names that stand for another.
+fn find_through(
+    sources: &Sources,
+    near: Option<&Path>,
+    name: &str,
+    members: &BTreeSet<String>,
+    aliases: u32,
+) -> Result<TypeDefinition, Unsure> {
     let mut found = Vec::new();
     let mut without = None;
+    let mut stands_for = BTreeMap::new();
     for source in sources.with_word(name, false) {
-        for definition in definitions(&source, name) {
+        let own = definitions(&source, name);
+        if own.is_empty() {
+            let of = meant_by(&source, name);
+            stands_for.extend(of.map(|of| (of, source.path.clone())));
+        }
+        for definition in own {
             if has_all(&definition, members) {
                 found.push(definition);
             } else {
@@ -75,6 +95,13 @@ pub(crate) fn find(
         if let [one] = nearer[..] {
             return Ok(found.swap_remove(one));
         }
+    }
+    // The file in which one name stands for another sees what that one is.
+    let mut meant = stands_for.iter();
+    if let (true, Some((of, file)), None) = (found.is_empty(), meant.next(), meant.next())
+        && let Some(left) = aliases.checked_sub(1)
+    {
+        return find_through(sources, Some(file), of, members, left);
     }
     match (found.pop(), without) {
         (Some(one), _) if found.is_empty() => Ok(one),
@@ -143,7 +170,12 @@ fn definitions(source: &Rc<Source>, name: &str) -> Vec<TypeDefinition> {
             return found;
         }
     }
-    // `typedef struct a b;` and `using b = a;` lead to another name.
+    Vec::new()
+}
+
+/// The type for which a name stands in one file: `typedef struct a b;` and `using b = a;` lead from `b`
+/// to `a`.
+fn meant_by(source: &Source, name: &str) -> Option<String> {
     let view = &source.views[0];
     let aliases = nodes(view.tree.root_node(), &|n| {
         matches!(n.kind(), "type_definition" | "alias_declaration")
@@ -167,10 +199,10 @@ fn definitions(source: &Rc<Source>, name: &str) -> Vec<TypeDefinition> {
             && let Some(of) = of
             && of != name
         {
-            return definitions(source, &of);
+            return Some(of);
         }
     }
-    Vec::new()
+    None
 }
 
 fn is_record(node: Node) -> bool {
@@ -288,6 +320,19 @@ impl TypeDefinition {
             self.behind_keyword,
             format!(" {written}"),
         );
+    }
+
+    /// Whether nothing lies before this member.
+    pub(crate) fn is_first(&self, member: &str) -> bool {
+        self.members
+            .first()
+            .is_none_or(|first| first.name == member)
+    }
+
+    /// The member behind this one before which a line can begin.
+    pub(crate) fn behind(&self, member: &str) -> Option<&Member> {
+        let at = self.members.iter().position(|m| m.name == member)?;
+        self.members.get(at + 1..)?.iter().find(|m| !m.is_bit_field)
     }
 
     /// Lets a member begin a line.

@@ -80,6 +80,7 @@ fn a_break_lies_behind_the_last_member_of_a_thread() {
     let wanted = Shape::Members {
         path: vec![],
         breaks: strings(&["c"]),
+        ends: [None, None],
     };
     assert_eq!(Shape::of(&found, 64), wanted);
 }
@@ -93,6 +94,7 @@ fn members_of_threads_in_turn_need_a_break_each() {
     let wanted = Shape::Members {
         path: vec![],
         breaks: strings(&["b", "c"]),
+        ends: [None, None],
     };
     assert_eq!(Shape::of(&found, 64), wanted);
 }
@@ -111,6 +113,7 @@ fn members_in_elements_divide_all_elements_alike() {
     let wanted = Shape::Members {
         path: vec![],
         breaks: strings(&["tail"]),
+        ends: [None, None],
     };
     assert_eq!(Shape::of(&found, 64), wanted);
 }

@@ -41,7 +41,7 @@ pub fn word(offset: u32, field: &str, thread: u32) -> Word {
     }
 }
 
-fn finding(object: Object, words: &[Word]) -> Finding {
+pub fn finding(object: Object, words: &[Word]) -> Finding {
     Finding {
         object,
         lines: vec![Line {

@@ -18,7 +18,7 @@ pub(crate) enum ChangeVerdict {
     Unknown,
 }
 
-/// The verdict, and the sentence that says it: `Less sharing than before: 1 gone.`
+/// The verdict, and the sentence that says it: `Less false sharing than before: 1 gone.`
 pub(crate) fn change_answer(comparison: &Comparison) -> (ChangeVerdict, String) {
     let parts: Vec<String> = [
         ("appeared", comparison.appeared.len()),
@@ -38,13 +38,13 @@ pub(crate) fn change_answer(comparison: &Comparison) -> (ChangeVerdict, String) 
             false => format!(" What differs: {}.", parts.join(", ")),
         };
         let sentence = format!(
-            "Not known whether there is less sharing than before, as the new run could not tell: {why}.{many}"
+            "Not known whether there is less false sharing than before, as the new run could not tell: {why}.{many}"
         );
         return (ChangeVerdict::Unknown, sentence);
     } else if parts.is_empty() {
         (ChangeVerdict::Same, "No change in sharing beyond noise")
     } else if comparison.gone.len() + comparison.shrank.len() > 0 {
-        (ChangeVerdict::Better, "Less sharing than before")
+        (ChangeVerdict::Better, "Less false sharing than before")
     } else {
         (
             ChangeVerdict::Other,

@@ -1,7 +1,7 @@
 //! An object's size, kind and origin, and names of threads and source positions.
 
 use crate::clean::clean;
-use crate::figures::grouped;
+use crate::figures::{counted, grouped};
 use sunder_findings::{Location, Object, ObjectKind, file_name};
 
 /// A source position: `file.c:12`.
@@ -21,13 +21,13 @@ pub(crate) fn origin(object: &Object) -> String {
     if let Some(blocks) = object.blocks {
         let each = object
             .size
-            .map(|size| format!(" of {} bytes", grouped(size)))
+            .map(|size| format!(" of {}", counted(size as usize, "byte")))
             .unwrap_or_default();
-        facts.push(format!("{} blocks{each}", grouped(blocks)));
+        facts.push(format!("{}{each}", counted(blocks as usize, "block")));
     } else if is_stack {
-        facts.push("a variable there that debug information does not name".to_owned());
+        facts.push("a variable there whose name is not known".to_owned());
     } else if let (Some(size), true) = (object.size, named) {
-        facts.push(format!("{} bytes", grouped(size)));
+        facts.push(counted(size as usize, "byte"));
     }
     if let Some(site) = object.allocation_site() {
         let at = object

@@ -54,9 +54,9 @@ fn answer(comparison: &Comparison) -> &'static str {
     if comparison.is_worse() {
         "False sharing was added"
     } else if comparison.unknown.is_some() {
-        "Not known whether there is less sharing"
+        "Not known whether there is less false sharing"
     } else if !is_empty([&comparison.gone, &comparison.shrank]) {
-        "Less sharing than before"
+        "Less false sharing than before"
     } else if !is_empty([&comparison.appeared, &comparison.grew]) {
         "No false sharing was added"
     } else {

@@ -553,7 +553,7 @@ fn comparison_lists_the_changes() {
         &with(100),
     );
     assert!(
-        better.starts_with("Less sharing than before: 2 gone."),
+        better.starts_with("Less false sharing than before: 2 gone."),
         "{better}"
     );
     let blind = Findings {
@@ -566,13 +566,13 @@ fn comparison_lists_the_changes() {
     let unknown = sunder_findings::compare(&old, &blind);
     let out = comparison_text(&unknown, &with(100));
     assert!(
-        out.starts_with("Not known whether there is less sharing than before"),
+        out.starts_with("Not known whether there is less false sharing than before"),
         "{out}"
     );
     let out = sunder_report::comparison_markdown(&unknown);
     assert!(
         out.starts_with(
-            "### Not known whether there is less sharing\n\nThe new run could not tell: the "
+            "### Not known whether there is less false sharing\n\nThe new run could not tell: the "
         ),
         "{out}"
     );
