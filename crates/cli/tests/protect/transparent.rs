@@ -97,6 +97,26 @@ fn what_cannot_be_isolated_runs_natively() {
     assert_eq!(output(&command).status.code(), Some(127));
 }
 
+/// The file of the program's memory is as large as all addresses.
+#[test]
+fn where_files_may_not_be_large_the_program_runs_natively() {
+    let _alone = crate::support::targets::alone();
+    for (command, told) in [
+        ("protect", "the program runs natively"),
+        ("cure", "isolated nothing"),
+    ] {
+        let script =
+            format!("ulimit -f 10000000; exec \"$0\" {command} -- sh -c 'echo out; exit 9'");
+        let mut shell = Command::new("sh");
+        let ran = output(shell.args(["-c", &script, env!("CARGO_BIN_EXE_sunder")]));
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(9), "{said}");
+        assert_eq!(ran.stdout, b"out\n");
+        let why = format!("{told}: the size of files is limited (`ulimit -f`)");
+        assert!(said.contains(&why), "{said}");
+    }
+}
+
 /// A result with the array that the program's threads count in: each word of it used
 /// by the threads that `users` gives.
 fn result(name: &str, program: &Path, users: &[&[u32]]) -> PathBuf {

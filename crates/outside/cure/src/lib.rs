@@ -92,13 +92,20 @@ pub fn run(options: &Options) -> Result<Outcome> {
     };
     // Isolating needs a library from the start and `ptrace`.
     let unloadable = program::cannot_be_loaded(name);
-    if !may_trace() || unloadable.is_some() {
+    let cannot_isolate = sunder_protect::cannot_isolate();
+    if !may_trace() || unloadable.is_some() || cannot_isolate.is_some() {
         let (mut findings, exit) = observe_with(&what, &mut mover)?;
         let moved = mover.tell(&mut findings);
         findings.cure = Some(Cure::default());
         let lines = match unloadable {
             Some(why) => vec![format!("the program ran natively: {why}")],
-            None => tell::only_moved(moved),
+            None => {
+                let isolated = cannot_isolate.map(|why| format!("isolated nothing: {why}"));
+                isolated
+                    .into_iter()
+                    .chain(tell::only_moved(moved))
+                    .collect()
+            }
         };
         return Ok(Outcome {
             exit,

@@ -48,6 +48,7 @@ use std::process::ExitStatus;
 use sunder_access::ProcessId;
 use sunder_live::program;
 use sunder_live::{Notices, Signals};
+use sunder_observe::proc;
 use target::Targets;
 
 /// Runs a program under protection, to its end.
@@ -63,7 +64,8 @@ pub fn run(options: &Options, notices: &dyn Notices) -> Result<Outcome> {
         Stream::create(path).with_context(|| format!("cannot write {}", path.display()))
     };
     let stream = options.commits.as_ref().map(open).transpose()?;
-    let mut outcome = if let Some(why) = program::cannot_be_loaded(name) {
+    let unable = program::cannot_be_loaded(name).or_else(cannot_isolate);
+    let mut outcome = if let Some(why) = unable {
         run_natively(options, stream, notices, why)
     } else if options.eager {
         eager::run(options, stream)
@@ -83,6 +85,13 @@ pub fn run(options: &Options, notices: &dyn Notices) -> Result<Outcome> {
         notices.note(&why);
     }
     Ok(outcome)
+}
+
+/// Why no program that this process starts could be isolated, if so: its memory lies in a file as large
+/// as all addresses, and a child inherits the limit of files' sizes.
+pub fn cannot_isolate() -> Option<&'static str> {
+    let (bytes, _) = proc::own_limit(libc::RLIMIT_FSIZE)?;
+    (bytes != libc::RLIM_INFINITY).then_some("the size of files is limited (`ulimit -f`)")
 }
 
 fn run_natively(

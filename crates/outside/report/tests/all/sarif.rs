@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use sunder_findings::{
-    AccessKind, Finding, Findings, GainPercent, LatentOn, Limit, Location, Site, examples,
-    fingerprint,
+    AccessKind, Answer, Finding, Findings, GainPercent, LatentOn, Limit, Location, Reason, Site,
+    Verdict, examples, fingerprint,
 };
 use sunder_report::{sarif, sarif_with_root};
 
@@ -180,6 +180,24 @@ fn the_shape_is_the_standards() {
     broken["runs"][0]["results"][0]["extra"] = json!(1);
     let validator = jsonschema::validator_for(&schema()).expect("the schema is valid");
     assert!(!validator.is_valid(&broken), "the check checks");
+}
+
+/// A viewer would take no results for no false sharing.
+#[test]
+fn a_run_that_could_not_tell_says_so() {
+    let blind = Findings {
+        verdict: Some(Verdict {
+            answer: Answer::Inconclusive,
+            reasons: vec![Reason::NoCpuNumbers],
+        }),
+        ..Findings::default()
+    };
+    let log = log(&blind, None);
+    assert_valid(&log);
+    let said = &log["runs"][0]["invocations"][0]["toolExecutionNotifications"][0];
+    assert_eq!(said["level"], "warning");
+    let text = said["message"]["text"].as_str().expect("a sentence");
+    assert!(text.starts_with("Not known whether"), "{text}");
 }
 
 #[test]
