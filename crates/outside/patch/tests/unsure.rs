@@ -58,6 +58,13 @@ fn layouts_that_others_prescribe_stay() {
 }
 
 #[test]
+fn a_definition_that_is_not_understood_is_named() {
+    let source = "struct PACK_IT t { long n; };\nstruct t v[8];\n";
+    let why = case_of(source, 2).refusal();
+    assert_eq!(why, "the definition of `t` at a.c:1 can't be read");
+}
+
+#[test]
 fn names_that_stand_for_each_other_end() {
     let source = "typedef struct u t;\ntypedef struct t u;\nextern t v[8];\n";
     let why = case_of(source, 3).refusal();

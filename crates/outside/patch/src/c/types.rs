@@ -5,6 +5,7 @@ use crate::c::names::{declarators, declared, is_pointer, nodes};
 use crate::c::spelling::{Spelling, attribute};
 use crate::edit::Edits;
 use crate::error::{Unsure, unsure};
+use crate::macros::words;
 use crate::sources::{Source, Sources, View};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -113,11 +114,36 @@ fn find_through(
         (None, Some(place)) => unsure!(
             "`{name}` at {place} does not have the members that were seen: the source has changed, or another is meant"
         ),
-        (None, None) => unsure!(
-            "no definition of `{name}` was found below {}",
-            sources.root().display()
-        ),
+        (None, None) => match unreadable(sources, name) {
+            Some(place) => unsure!("the definition of `{name}` at {place} can't be read"),
+            None => unsure!(
+                "no definition of `{name}` was found below {}",
+                sources.root().display()
+            ),
+        },
     }
+}
+
+/// Where a type of this name seems to be defined in a way that is not understood, such as with a macro
+/// before the name.
+fn unreadable(sources: &Sources, name: &str) -> Option<String> {
+    let defines = |line: &str| {
+        // Up to the body or the base classes.
+        let head = line.split('{').next().unwrap_or(line);
+        let head = head.split(" :").next().unwrap_or(head).trim_end();
+        let mut back = words(head).collect::<Vec<_>>().into_iter().rev();
+        let is_last = back.next().is_some_and(|(_, word)| word == name);
+        let keyword = back.any(|(_, word)| ["struct", "class", "union"].contains(&word));
+        is_last && keyword && head.ends_with(name)
+    };
+    sources.with_word(name, false).iter().find_map(|source| {
+        let mut at = 0;
+        source.text.split_inclusive('\n').find_map(|line| {
+            let start = at;
+            at += line.len();
+            defines(line).then(|| source.place(start))
+        })
+    })
 }
 
 /// Members of members count, since a finding names them too.

@@ -353,7 +353,11 @@ pub fn seen_by(
             type_name: typed.type_name,
             handle: typed.type_handle,
             own_record: typed.own_record,
-            is_head: typed.is_head,
+            is_head: typed.is_head
+                || whole
+                    && object
+                        .size
+                        .is_some_and(|size| !holds_elements(size, typed.type_size)),
             size: typed.type_size,
             stride,
             phase,
@@ -369,6 +373,14 @@ pub fn seen_by(
         .max_by_key(|(own, count, seen)| (*own, *count, seen.size))
         .filter(|(own, _, _)| *own || object.type_handle.is_none())
         .map(|(_, _, seen)| seen)
+}
+
+/// Whether a block of `size` bytes may be an array of elements of `each` bytes. One that has less than
+/// two, or more left than an array that begins at the next line within it, has something else behind
+/// its first element.
+const fn holds_elements(size: u64, each: u64) -> bool {
+    const MOST_LEFT: u64 = 64;
+    each > 0 && size / each >= 2 && size % each < MOST_LEFT
 }
 
 /// Whether `object` is a block of a heap that was recorded. Of another heap (a static program's, an
@@ -396,7 +408,18 @@ fn says_something(variable: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_bystander;
+    use super::{holds_elements, is_bystander};
+
+    #[test]
+    fn a_block_is_an_array_if_little_is_left_behind_its_elements() {
+        assert!(holds_elements(128, 16));
+        // As programs do that let an array begin a line.
+        assert!(holds_elements(128 + 63, 16));
+        // A member before a counter; a head before bytes.
+        assert!(!holds_elements(96, 88));
+        assert!(!holds_elements(2218, 160));
+        assert!(!holds_elements(16, 0));
+    }
 
     #[test]
     fn two_of_880_accesses_are_a_bystanders() {
