@@ -2,7 +2,7 @@
 
 use crate::called::called;
 use crate::layout::{Layout, Part};
-use crate::words::{capital, quoted};
+use crate::words::{capital, quoted, short_list};
 use crate::{array, fields, own_lines, place};
 use std::collections::BTreeSet;
 use sunder_findings::{Advice, Finding, Fix, LatentOn, Object, ObjectKind, file_name};
@@ -157,6 +157,30 @@ fn pools(layout: &Layout, first: &Object, second: &Object) -> Advice {
     }
 }
 
+/// The names of further variables on the line, by position.
+fn others(layout: &Layout, known: [&Object; 2]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    let start = layout.finding.object.address.0;
+    if start == 0 || known.iter().any(|object| object.address.0 == 0) {
+        return names;
+    }
+    for part in &layout.parts {
+        let at = start.wrapping_add(part.position as u64);
+        let holds = |object: &&&Object| {
+            let offset = at.wrapping_sub(object.address.0);
+            object.size.is_some_and(|size| offset < size)
+        };
+        let name = part.word.field.as_deref().unwrap_or_default();
+        let name = name.split(['.', '[']).next().unwrap_or_default();
+        let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_');
+        let name = quoted(name);
+        if known.iter().find(holds).is_none() && is_name && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
 /// Advice if at least one of the two is a variable.
 fn align(layout: &Layout, first: &Object, second: &Object) -> Advice {
     let each = |object: &Object| {
@@ -172,9 +196,21 @@ fn align(layout: &Layout, first: &Object, second: &Object) -> Advice {
         Some(LatentOn::LineSize(_)) => "would be neighbours on one such line",
         _ => "are neighbours on one line",
     };
+    let others = others(layout, [first, second]);
+    let others = match others.len() {
+        0 => String::new(),
+        1 => format!(
+            " {} lies there, too, and must leave the line as well.",
+            others[0]
+        ),
+        _ => format!(
+            " {} lie there, too, and must leave the line as well.",
+            short_list(&others, 4)
+        ),
+    };
     let text = format!(
         "{} and {} {lie}, and different threads use them: {}, and {}. Both must also fill their \
-         last line, or what comes next moves in.",
+         last line, or what comes next moves in.{others}",
         called(first),
         called(second),
         each(first),

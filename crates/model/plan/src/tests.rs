@@ -473,6 +473,15 @@ fn neighbouring_variables_are_both_aligned() {
         ],
     );
     assert_eq!(all[0].grows_by, Some(2 * 56));
+    assert!(!all[0].text.contains("there, too"), "{}", all[0].text);
+    // A finding names two objects; the words of the line tell of more.
+    let third = word(16, 8, "dropped", &[(3, 0, 9, 0, 0)]);
+    finding.lines[0].words.push(third);
+    let third = advise(&finding, 64);
+    assert_says(
+        &third[0],
+        &["`dropped` lies there, too, and must leave the line as well."],
+    );
 }
 
 #[test]
