@@ -50,6 +50,7 @@ fn add(host: &mut FleetHost, watch: &Watch) {
         (&mut host.samples_looked_at, status.samples_looked_at),
         (&mut host.looks, status.looks),
         (&mut host.looks_failed, status.looks_failed),
+        (&mut host.looks_by_symbols, status.looks_by_symbols),
         (&mut host.lost_records, status.lost_records),
         (&mut host.records_dropped, status.records_dropped),
     ] {

@@ -157,6 +157,8 @@ pub struct FleetHost {
     pub looks: u64,
     /// Close looks whose result was lost.
     pub looks_failed: u64,
+    /// Close looks whose findings are named by symbols alone.
+    pub looks_by_symbols: u64,
     /// Samples that the kernel dropped.
     pub lost_records: u64,
     /// Records that the watch could not hand over.

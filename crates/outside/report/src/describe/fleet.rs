@@ -143,9 +143,16 @@ pub(crate) fn lost(fleet: &Fleet) -> String {
             percent(100.0 * unknown / all as f64)
         ),
     };
+    let by_symbols = match sum(|h| h.looks_by_symbols) {
+        0 => String::new(),
+        some => format!(
+            " Debug information took too much in {}, whose findings are named by symbols.",
+            counted(some as usize, "look")
+        ),
+    };
     format!(
         "The kernel dropped {} samples beside {} that came.{unknown} {} of {} close looks failed, and {} \
-         records were not handed over.",
+         records were not handed over.{by_symbols}",
         grouped(sum(|h| h.lost_records)),
         grouped(sum(|h| h.samples)),
         grouped(sum(|h| h.looks_failed)),

@@ -80,6 +80,28 @@ fn page_and_text_tell_objects_builds_machines_and_what_was_lost() {
 }
 
 #[test]
+fn looks_that_are_named_by_symbols_are_told() {
+    let text = |looks_by_symbols| {
+        plain(&sum_up(&[status_of(WatchStatus {
+            host: "web1".into(),
+            time_unix_ns: 1,
+            samples: 10,
+            looks: 3,
+            looks_by_symbols,
+            ..WatchStatus::default()
+        })]))
+    };
+    let told = text(2).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        told.contains(
+            "Debug information took too much in 2 looks, whose findings are named by symbols."
+        ),
+        "{told}"
+    );
+    assert!(!text(0).contains("by symbols"));
+}
+
+#[test]
 fn where_nobody_looked_nothing_found_is_not_said() {
     assert!(
         plain(&nothing()).starts_with(
