@@ -258,6 +258,43 @@ fn programs_that_can_not_have_the_heap_are_started_without_it() {
         .stderr("");
 }
 
+/// In another root folder there is no such library, and the loader would complain.
+#[test]
+fn a_program_in_another_root_folder_is_started_without_the_heap() {
+    let _alone = support::targets::alone();
+    let root = tempfile::tempdir().expect("a folder");
+    let program = compiled("one_line", &[]);
+    let libraries = [
+        "/lib64/ld-linux-x86-64.so.2",
+        "/lib/x86_64-linux-gnu/libc.so.6",
+    ];
+    if !libraries.iter().all(|file| Path::new(file).exists()) {
+        println!("SKIP: the C library is elsewhere on this system");
+        return;
+    }
+    let place = |file: &Path, to: &str| {
+        let to = root.path().join(to.trim_start_matches('/'));
+        std::fs::create_dir_all(to.parent().expect("below the folder")).expect("made");
+        std::fs::copy(file, to).expect("copied");
+    };
+    libraries
+        .iter()
+        .for_each(|file| place(Path::new(file), file));
+    place(&program, "/program");
+    let ran = sunder()
+        .args(["run", "--placement", "hoard", "--", "chroot"])
+        .arg(root.path())
+        .args(["/program", "threads", "7"])
+        .output()
+        .expect("it runs");
+    if ran.status.code() == Some(125) {
+        println!("SKIP: only root may change the root folder");
+        return;
+    }
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!((ran.status.code(), &*said), (Some(7), ""));
+}
+
 #[test]
 fn a_result_without_heap_objects_is_refused_with_a_reason() {
     let empty = folder().join("run-empty.json");

@@ -1,7 +1,7 @@
 //! Programs that the process executes get this heap too, by the environment that they inherit, with
-//! one exception: where the library can't be loaded ([`program`]), it is taken out of the list of
-//! libraries to preload, so that the program starts as it would without `sunder run`. Nothing else
-//! in an environment is changed.
+//! one exception: where the library can't be loaded ([`program`]) or is out of reach, it is taken out
+//! of the list of libraries to preload, so that the program starts as it would without `sunder run`.
+//! Nothing else in an environment is changed.
 //!
 //! Contexts: normal, post-fork; also in a vforked child, which has its parent's memory.
 
@@ -43,7 +43,8 @@ pub fn prepare() {
             return;
         }
         let path = text(found.dli_fname);
-        if path.len() <= LONGEST {
+        // A zero has to follow.
+        if path.len() < LONGEST {
             let to = PATH.text.get().cast::<u8>();
             core::ptr::copy_nonoverlapping(path.as_ptr(), to, path.len());
             PATH.length.store(path.len(), Ordering::Release);
@@ -67,6 +68,14 @@ fn listed(string: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     Some(list.split(|&byte| byte == b':'))
 }
 
+/// Whether a program that this process executes would find the library: the process may have changed its
+/// root folder or its user. The dynamic linker prints an error for a missing one.
+fn is_reachable() -> bool {
+    // SAFETY: zeros follow the path, which is not written any more.
+    let file = unsafe { system::open(libc::AT_FDCWD, PATH.text.get().cast(), libc::O_RDONLY) };
+    file.map(system::close).is_some()
+}
+
 /// Takes the heap from programs that can't have it.
 struct Spared;
 
@@ -84,7 +93,7 @@ impl Execute for Spared {
             let has_it = (0..environment::count(strings.cast_mut()))
                 .filter_map(|i| listed(text(*strings.wrapping_add(i))))
                 .any(|mut list| list.any(|entry| entry == path));
-            if length == 0 || !has_it || program::accepts(program) {
+            if length == 0 || !has_it || is_reachable() && program::accepts(program) {
                 return execute(strings);
             }
             without(path, strings, execute)
