@@ -239,17 +239,23 @@ fn afterwards(layout: &Layout) -> String {
     format!(
         "{end}{}{}{start}",
         members_with_elements(layout),
-        beyond(layout)
+        keep_out(layout)
     )
 }
 
-/// What to do about the object's other members, which are on other lines now. Rust's wrappers keep a
-/// field alone, whatever lies beside it; an array's elements are all alike.
-fn beyond(layout: &Layout) -> &'static str {
-    if layout.language == Language::Rust || is_array(layout) {
-        return "";
+/// Whether the object has members before and behind these, which are on other lines now and must not
+/// come onto theirs. Rust's wrappers keep a field alone, whatever lies beside it; an array's elements
+/// are all alike.
+fn beyond(layout: &Layout) -> (bool, bool) {
+    match layout.language == Language::Rust || is_array(layout) {
+        true => (false, false),
+        false => layout.finding.lies_beyond(layout.line_size),
     }
-    match layout.finding.lies_beyond(layout.line_size) {
+}
+
+/// What to do about the members [`beyond`].
+fn keep_out(layout: &Layout) -> &'static str {
+    match beyond(layout) {
         (false, false) => "",
         (true, false) => {
             " Let the first of these fields begin a line, too: what lies before it is on other lines now."
@@ -463,14 +469,9 @@ fn growth(layout: &Layout) -> Option<u64> {
         sum.saturating_add(layout.whole_lines(e))
     });
     let elements = size / each.max(1);
-    // A line that begins before or behind them takes less than one more.
-    let more = match beyond(layout).is_empty() {
-        true => 0,
-        false => {
-            let (before, behind) = layout.finding.lies_beyond(layout.line_size);
-            u64::from(layout.line_size) * (u64::from(before) + u64::from(behind))
-        }
-    };
+    // Each further line that begins takes less than a line more.
+    let (before, behind) = beyond(layout);
+    let more = u64::from(layout.line_size) * (u64::from(before) + u64::from(behind));
     let grown = grown.saturating_sub(each).saturating_mul(elements);
     Some(grown.saturating_add(more))
 }

@@ -275,7 +275,7 @@ impl Carry<'_> {
         let mut breaks = breaks.to_vec();
         // What is on other lines now stays there.
         if let Some(first) = first
-            && !definition.is_first(first)
+            && definition.can_be_parted_before(first)
         {
             breaks.insert(0, first.clone());
         }

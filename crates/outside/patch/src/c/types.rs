@@ -348,11 +348,10 @@ impl TypeDefinition {
         );
     }
 
-    /// Whether nothing lies before this member.
-    pub(crate) fn is_first(&self, member: &str) -> bool {
-        self.members
-            .first()
-            .is_none_or(|first| first.name == member)
+    /// Whether another member lies before this one, and a line can begin between them.
+    pub(crate) fn can_be_parted_before(&self, member: &str) -> bool {
+        let mut behind_first = self.members.iter().skip(1);
+        behind_first.any(|m| m.name == member && !m.is_bit_field)
     }
 
     /// The member behind this one before which a line can begin.

@@ -1,7 +1,7 @@
 //! An object's size, kind and origin, and names of threads and source positions.
 
 use crate::clean::clean;
-use crate::figures::{counted, grouped};
+use crate::figures::counted;
 use sunder_findings::{Location, Object, ObjectKind, file_name};
 
 /// A source position: `file.c:12`.
