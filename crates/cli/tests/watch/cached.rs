@@ -60,6 +60,6 @@ fn two_watches_do_not_write_to_one_cache() {
     let refused = second.output().expect("it starts");
     let told = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(125), "{told}");
-    assert!(told.contains("another watch may use it"), "{told}");
+    assert!(told.contains("another watch has it open"), "{told}");
     drop(first);
 }

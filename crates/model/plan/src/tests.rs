@@ -509,6 +509,10 @@ fn true_sharing_is_not_padded() {
     );
     assert!(!all[0].text.contains("alignas"));
     assert_eq!(all[0].grows_by, Some(128), "a line for each of two threads");
+    // What is compared and exchanged is no counter.
+    let mut tail = examples::true_sharing();
+    tail.sites[0].function = "std::atomic<node>::compare_exchange_weak".into();
+    assert_says(&advise(&tail, 64)[0], &["Let fewer threads write it"]);
 }
 
 #[test]

@@ -112,12 +112,20 @@ impl Pattern {
             Self::References
         } else if writers.len() == 1 {
             Self::Flag
-        } else if updates > rest {
+        } else if updates > rest && !exchanges(layout) {
             Self::Counter
         } else {
             Self::Other
         }
     }
+}
+
+/// Whether the code that touches the object most compares and exchanges: it takes something, and counts
+/// nothing.
+fn exchanges(layout: &Layout) -> bool {
+    let busiest = layout.finding.sites.iter().max_by_key(|s| s.accesses);
+    let names = ["compare_exchange", "cmpxchg", "compare_and_swap"];
+    busiest.is_some_and(|site| names.iter().any(|name| site.function.contains(name)))
 }
 
 /// Whether a word looks like a lock, by its field, the object's name and type, or the functions
