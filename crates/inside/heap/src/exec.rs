@@ -34,6 +34,9 @@ static PATH: Path = Path {
 /// Keeps the path, as the dynamic linker got it. Called by the constructor.
 pub fn prepare() {
     sunder_guest::exec::real::look_up_all();
+    // A function that this C library lacks has left an error, which the program would be told.
+    // SAFETY: it only forgets that error.
+    unsafe { libc::dlerror() };
     // SAFETY: plain numbers and pointers, for which all zeros is a value. The linker knows this
     // library by any address in it, and its path is a C string.
     unsafe {
