@@ -246,13 +246,12 @@ macro_rules! execute_by {
     )*};
 }
 
-/// Exports functions with one argument and a list: each stores the part of the list that came in
-/// registers below the part on the stack, so that the list is one array in memory, and calls the
-/// function behind `=` with its address.
-#[doc(hidden)]
+/// Exports functions that take a name and a list of arguments, such as `execl`. Each calls the function
+/// behind `=` with the list as an array in memory: it stores the arguments that came in registers below
+/// those on the stack.
 #[macro_export]
-macro_rules! execute_lists_by {
-    ($by:ty; $($name:ident = $inner:ident;)*) => {$(
+macro_rules! execute_lists {
+    ($($name:ident = $inner:path;)*) => {$(
         /// Interposed; see the C library's manual.
         ///
         /// # Safety
@@ -270,12 +269,13 @@ macro_rules! execute_lists_by {
                 "push rdx",
                 "push rsi",
                 "mov rsi, rsp",
+                // Aligns the stack for the call.
                 "push rax",
                 "call {inner}",
                 "pop rcx",
                 "add rsp, 40",
                 "jmp rcx",
-                inner = sym $crate::exec::inner::$inner::<$by>,
+                inner = sym $inner,
             )
         }
     )*};
@@ -296,10 +296,10 @@ macro_rules! executes {
             posix_spawn(child: *mut ::libc::pid_t, path: *const ::core::ffi::c_char, files: *const ::core::ffi::c_void, attributes: *const ::core::ffi::c_void, arguments: $crate::exec::Strings, strings: $crate::exec::Strings);
             posix_spawnp(child: *mut ::libc::pid_t, file: *const ::core::ffi::c_char, files: *const ::core::ffi::c_void, attributes: *const ::core::ffi::c_void, arguments: $crate::exec::Strings, strings: $crate::exec::Strings);
         }
-        $crate::execute_lists_by! { $by;
-            execl = execv;
-            execlp = execvp;
-            execle = execle;
+        $crate::execute_lists! {
+            execl = $crate::exec::inner::execv::<$by>;
+            execlp = $crate::exec::inner::execvp::<$by>;
+            execle = $crate::exec::inner::execle::<$by>;
         }
     };
 }

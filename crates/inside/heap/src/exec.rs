@@ -79,7 +79,7 @@ fn is_reachable() -> bool {
     file.map(system::close).is_some()
 }
 
-/// Takes the heap from programs that can't have it.
+/// Takes the library out of the environment of programs that can't have it.
 struct Spared;
 
 impl Execute for Spared {

@@ -9,7 +9,6 @@
 use crate::local::RECORDER;
 use crate::real;
 use crate::start::finish;
-use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int};
 use sunder_guest::next::fails;
 use sunder_guest::system;
@@ -178,38 +177,8 @@ unsafe extern "C-unwind" fn execv_then_environment(path: *const c_char, list: St
     }
 }
 
-macro_rules! with_list {
-    ($($name:ident => $inner:ident;)*) => {$(
-        /// Interposed; see its manual. The arguments become an array when those from registers are
-        /// pushed below those on the stack.
-        ///
-        /// # Safety
-        /// As the manual demands.
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        pub unsafe extern "C-unwind" fn $name(path: *const c_char) -> c_int {
-            naked_asm!(
-                "pop rax",
-                "push r9",
-                "push r8",
-                "push rcx",
-                "push rdx",
-                "push rsi",
-                "mov rsi, rsp",
-                // Aligns the stack for the call.
-                "push rax",
-                "call {}",
-                "pop rcx",
-                "add rsp, 40",
-                "jmp rcx",
-                sym $inner,
-            )
-        }
-    )*};
-}
-
-with_list! {
-    execl => execv;
-    execlp => execvp;
-    execle => execv_then_environment;
+sunder_guest::execute_lists! {
+    execl = execv;
+    execlp = execvp;
+    execle = execv_then_environment;
 }

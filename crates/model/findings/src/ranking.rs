@@ -74,26 +74,6 @@ impl Finding {
         self.lines.len() + self.further_lines as usize
     }
 
-    /// Whether the object has bytes before and behind the lines that threads share, which are
-    /// `line_size` bytes each. They are on other lines, and a change of its layout must not bring them
-    /// onto these. Neither if its size, its place on a line, or one of the lines is not told.
-    pub fn lies_beyond(&self, line_size: u32) -> (bool, bool) {
-        let starts: Option<Vec<i64>> = self.lines.iter().map(|line| line.object_offset).collect();
-        let (Some(starts), Some(size), 0, None) = (
-            starts,
-            self.object.size,
-            self.further_lines,
-            &self.neighbour,
-        ) else {
-            return (false, false);
-        };
-        let (Some(&first), Some(&last)) = (starts.iter().min(), starts.iter().max()) else {
-            return (false, false);
-        };
-        let end = last.saturating_add(i64::from(line_size));
-        (first > 0, i64::try_from(size).is_ok_and(|size| size > end))
-    }
-
     /// How a report treats the finding.
     pub fn standing(&self, threshold_percent: f64) -> Standing {
         if self.latent {

@@ -33,6 +33,27 @@ pub fn normalized_field(field: &str) -> String {
 }
 
 impl Finding {
+    /// Whether the object has bytes before, and bytes behind, the listed lines, each of `line_size` bytes.
+    /// They are on other lines, and a change of the layout must not bring them onto these. Both
+    /// are false where it is not known: without the object's size or its place on a line, where not all
+    /// lines are listed, and for two objects.
+    pub fn lies_beyond(&self, line_size: u32) -> (bool, bool) {
+        let starts: Option<Vec<i64>> = self.lines.iter().map(|line| line.object_offset).collect();
+        let (Some(starts), Some(size), 0, None) = (
+            starts,
+            self.object.size,
+            self.further_lines,
+            &self.neighbour,
+        ) else {
+            return (false, false);
+        };
+        let (Some(&first), Some(&last)) = (starts.iter().min(), starts.iter().max()) else {
+            return (false, false);
+        };
+        let end = last.saturating_add(i64::from(line_size));
+        (first > 0, i64::try_from(size).is_ok_and(|size| size > end))
+    }
+
     /// All threads that touch it, by ascending number.
     pub fn threads(&self) -> Vec<Thread> {
         let mut seen: BTreeMap<u32, Option<&str>> = BTreeMap::new();
@@ -270,6 +291,49 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::Line;
+
+    #[test]
+    fn what_lies_beyond_the_lines_is_known_only_if_all_is() {
+        let line = |offset| Line {
+            object_offset: offset,
+            ..Line::default()
+        };
+        let mut finding = Finding {
+            lines: vec![line(Some(64)), line(Some(0))],
+            ..Finding::default()
+        };
+        finding.object.size = Some(128);
+        assert_eq!(finding.lies_beyond(64), (false, false));
+        finding.object.size = Some(129);
+        assert_eq!(finding.lies_beyond(64), (false, true));
+        // The object begins in the middle of a line, or a line before.
+        finding.lines = vec![line(Some(-48))];
+        assert_eq!(finding.lies_beyond(64), (false, true));
+        finding.lines = vec![line(Some(16))];
+        assert_eq!(finding.lies_beyond(64), (true, true));
+        for unknown in [
+            Finding {
+                lines: vec![line(Some(16)), line(None)],
+                ..finding.clone()
+            },
+            Finding {
+                further_lines: 1,
+                ..finding.clone()
+            },
+            Finding {
+                neighbour: Some(Object::default()),
+                ..finding.clone()
+            },
+            Finding {
+                object: Object::default(),
+                ..finding.clone()
+            },
+            Finding::default(),
+        ] {
+            assert_eq!(unknown.lies_beyond(64), (false, false), "{unknown:?}");
+        }
+    }
 
     #[test]
     fn element_numbers_are_taken_out_of_fields() {

@@ -375,9 +375,9 @@ pub fn seen_by(
         .map(|(_, _, seen)| seen)
 }
 
-/// Whether a block of `size` bytes may be an array of elements of `each` bytes. One that has less than
-/// two, or more left than an array that begins at the next line within it, has something else behind
-/// its first element.
+/// Whether a block of `size` bytes may be an array of elements of `each` bytes: it has room for two, and
+/// less than a cache line is left behind the last one. Programs ask for that much more to let an array
+/// begin a line; where more is left, the block holds something else beside one element.
 const fn holds_elements(size: u64, each: u64) -> bool {
     const MOST_LEFT: u64 = 64;
     each > 0 && size / each >= 2 && size % each < MOST_LEFT
