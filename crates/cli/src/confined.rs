@@ -2,12 +2,20 @@
 //! before.
 
 use crate::output::note;
+use std::path::Path;
 use sunder_access::ProcessId;
 use sunder_confine::{Confined, Work};
 
 /// For commands that read files and report. Call it before the first thread and the first file.
 pub fn to_files() {
     tell(sunder_confine::to_files());
+}
+
+/// As [`to_files`], for commands that also make files below `folder`. Returns whether they may.
+pub fn to_files_and_new_ones(folder: &Path) -> bool {
+    let (confined, may) = sunder_confine::to_files_and_new_ones(folder);
+    tell(confined);
+    may
 }
 
 /// For `attach`, before other threads start.

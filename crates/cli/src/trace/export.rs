@@ -19,9 +19,10 @@ pub fn run(options: &Export) -> Result<u8> {
             options.buckets, options.granule
         )
     })?;
-    // All files are open before others' bytes are read.
+    // All files are open before others' bytes are read, but for those that a long trace needs beside.
     let target = Target::create(&options.output, cut)?;
-    confined::to_files();
+    let may = confined::to_files_and_new_ones(&options.output);
+    let target = target.may_make_files(may);
     let trace = open(&options.file, None)?;
     let events = trace.threads().iter().map(|thread| thread.events).sum();
     let reading = progress::of_replays(options.quiet).reading(1, events);

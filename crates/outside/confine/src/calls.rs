@@ -13,6 +13,8 @@ use sunder_access::ProcessId;
 pub enum Work {
     /// It reads files.
     Files,
+    /// It reads files and makes new ones, where Landlock lets it.
+    NewFiles,
     /// It observes processes, and changes nothing in them.
     Observe,
     /// It observes all processes, and has what it found named in processes of its own.
@@ -143,7 +145,7 @@ fn rules(
 ) -> Result<Rules, seccompiler::BackendError> {
     let mut rules = Rules::new();
     let more: &[&[i64]] = match work {
-        Work::Files => &[],
+        Work::Files | Work::NewFiles => &[],
         Work::Observe => &[OBSERVING],
         Work::Watch => &[OBSERVING, WATCHING],
         Work::Repair => &[OBSERVING, REPAIRING],
@@ -163,11 +165,19 @@ fn rules(
     // memory that it shares with the process.
     let writing = libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;
     let writing = match work {
-        Work::Files | Work::Observe | Work::Watch => writing | libc::O_ACCMODE,
+        Work::Files | Work::NewFiles | Work::Observe | Work::Watch => writing | libc::O_ACCMODE,
         Work::Repair => writing,
     };
     rules.insert(libc::SYS_open, vec![rule([none_of(1, writing as u64)?])?]);
-    rules.insert(libc::SYS_openat, vec![rule([none_of(2, writing as u64)?])?]);
+    let mut opening = vec![rule([none_of(2, writing as u64)?])?];
+    if work == Work::NewFiles {
+        // Never one that is there.
+        let all = (writing | libc::O_EXCL | libc::O_ACCMODE) as u64;
+        let new = (libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY) as u64;
+        let making = Condition::new(2, Length::Dword, Op::MaskedEq(all), new)?;
+        opening.push(rule([making])?);
+    }
+    rules.insert(libc::SYS_openat, opening);
     // Threads, and no processes.
     let thread = libc::CLONE_VM | libc::CLONE_THREAD;
     let thread = all_of(0, thread as u64)?;
@@ -196,7 +206,7 @@ fn rules(
     ];
     let options = options.iter().map(|&o| rule([equals(0, o as u64)?]));
     rules.insert(libc::SYS_prctl, options.collect::<Result<_, _>>()?);
-    rules.insert(libc::SYS_ioctl, requests()?);
+    rules.insert(libc::SYS_ioctl, requests(work)?);
     Ok(rules)
 }
 
@@ -238,6 +248,10 @@ fn signals(
 /// Asks for the auxiliary vector (`linux/prctl.h`; `libc` does not have it for glibc).
 const PR_GET_AUXV: i32 = 0x4155_5856;
 
+/// The namespace around one, and the user who made one (`ioctl_ns(2)`; `libc` has neither).
+const NS_GET_PARENT: u64 = 0xb702;
+const NS_GET_OWNER_UID: u64 = 0xb704;
+
 /// Flags of `clone` that make namespaces (`linux/sched.h`).
 const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
@@ -249,8 +263,11 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
 
 /// Requests of `ioctl`: what a terminal is and whose turn it is there, its settings, which have to be put
 /// back at the end of a view, how much is there to read, and those of perf events
-/// (`linux/perf_event.h`: type `$`). Not those that type into a terminal.
-fn requests() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+/// (`linux/perf_event.h`: type `$`). Not those that type into a terminal. A watch asks who made a namespace
+/// of users.
+fn requests(work: Work) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let of_namespaces = [NS_GET_PARENT, NS_GET_OWNER_UID];
+    let of_namespaces = of_namespaces.into_iter().filter(|_| work == Work::Watch);
     let single = [
         libc::TCGETS,
         libc::TCSETS,
@@ -259,9 +276,8 @@ fn requests() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         libc::FIONREAD,
         libc::FIOCLEX,
     ];
-    let mut rules = single
-        .iter()
-        .map(|&request| rule([equals(1, request)?]))
+    let mut rules = (single.into_iter().chain(of_namespaces))
+        .map(|request| rule([equals(1, request)?]))
         .collect::<Result<Vec<_>, _>>()?;
     const TYPE: u64 = 0xff00;
     let of_perf = Op::MaskedEq(TYPE);

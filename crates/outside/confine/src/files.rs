@@ -1,21 +1,23 @@
-//! Landlock: from now on files can only be read. What is open already stays as it was opened.
+//! Landlock: from now on files can only be read, and made in one folder at most. What is open already stays as
+//! it was opened.
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
+use std::path::Path;
 
 /// The newest version of Landlock whose rules are asked for; an older kernel keeps those that it
 /// knows.
 const NEWEST: ABI = ABI::V6;
 
 /// Forbids this thread, and those that it starts, to change or execute a file, to connect, and to
-/// signal other processes. Returns whether files are kept.
-pub fn only_read() -> bool {
-    restrict().is_ok_and(|status| status != RulesetStatus::NotEnforced)
+/// signal other processes; but files may be made below `folder`. Returns whether files are kept.
+pub fn only_read(folder: Option<&Path>) -> bool {
+    restrict(folder).is_ok_and(|status| status != RulesetStatus::NotEnforced)
 }
 
-fn restrict() -> Result<RulesetStatus, landlock::RulesetError> {
+fn restrict(folder: Option<&Path>) -> Result<RulesetStatus, landlock::RulesetError> {
     let reading = AccessFs::ReadFile | AccessFs::ReadDir;
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -25,6 +27,12 @@ fn restrict() -> Result<RulesetStatus, landlock::RulesetError> {
         .create()?;
     if let Ok(root) = PathFd::new("/") {
         rules = rules.add_rule(PathBeneath::new(root, reading))?;
+    }
+    if let Some(folder) = folder
+        && let Ok(folder) = PathFd::new(folder)
+    {
+        let making = AccessFs::MakeReg | AccessFs::WriteFile;
+        rules = rules.add_rule(PathBeneath::new(folder, making))?;
     }
     Ok(rules.restrict_self()?.ruleset)
 }

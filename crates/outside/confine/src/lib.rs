@@ -15,6 +15,7 @@ pub use calls::Work;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::fmt;
+use std::path::Path;
 use sunder_access::ProcessId;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::proc::{self, MemoryUse};
@@ -62,7 +63,7 @@ impl fmt::Display for Confined {
 
 /// For a command that reads files and writes its report to what is open already.
 pub fn to_files() -> Confined {
-    let files = Some(files::only_read());
+    let files = Some(files::only_read(None));
     Confined {
         calls: calls::only_for(Work::Files, None, false),
         files,
@@ -70,12 +71,25 @@ pub fn to_files() -> Confined {
     }
 }
 
+/// As [`to_files`], for a command that also makes files below `folder`. That is left to it only if Landlock keeps
+/// it from making others: the second answer says so.
+pub fn to_files_and_new_ones(folder: &Path) -> (Confined, bool) {
+    let kept = files::only_read(Some(folder));
+    let work = if kept { Work::NewFiles } else { Work::Files };
+    let confined = Confined {
+        calls: calls::only_for(work, None, false),
+        files: Some(kept),
+        rights: None,
+    };
+    (confined, kept)
+}
+
 /// For a command that observes `process` and, if `work` is [`Work::Repair`], changes it. Landlock is not for
 /// it: it forbids every look at a process that is not confined as well.
 pub fn beside(process: ProcessId, work: Work) -> Confined {
     let used = match work {
         Work::Repair => MemoryUse::Write,
-        Work::Observe | Work::Watch | Work::Files => MemoryUse::Read,
+        Work::Observe | Work::Watch | Work::Files | Work::NewFiles => MemoryUse::Read,
     };
     let memory = || proc::memory(process, used);
     let before = memory().ok();

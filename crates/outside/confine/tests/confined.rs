@@ -15,7 +15,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use sunder_access::ProcessId;
-use sunder_confine::{Work, beside, beside_all, beside_our_own, to_files, to_send};
+use sunder_confine::{
+    Work, beside, beside_all, beside_our_own, to_files, to_files_and_new_ones, to_send,
+};
 use sunder_observe::proc::{self, MemoryUse};
 
 /// Names a test's second run, which is the confined one, and what it looks at.
@@ -370,4 +372,49 @@ fn a_process_that_hides_its_memory_is_observed_all_the_same() {
     assert!(held.write_all_at(&word, top).is_err(), "only read");
     proc::memory(number, MemoryUse::Write).expect_err("it is not to be written");
     drop(process.stdin.take());
+}
+
+#[test]
+fn who_makes_files_makes_new_ones_in_one_folder_and_does_nothing_else() {
+    let Some(folder) = argument() else {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("inner")).expect("a folder");
+        std::fs::write(folder.path().join("there"), "before").expect("written");
+        let folder = folder.path().to_str().expect("text");
+        return again(
+            "who_makes_files_makes_new_ones_in_one_folder_and_does_nothing_else",
+            folder,
+        );
+    };
+    let folder = Path::new(&folder);
+    let outside = std::env::temp_dir().join(format!("sunder-outside-{}", std::process::id()));
+    let (confined, may) = to_files_and_new_ones(&folder.join("inner"));
+    assert!(confined.calls);
+    assert_eq!(confined.files, Some(may));
+    let new = |path: &Path| File::options().write(true).create_new(true).open(path);
+    let made = new(&folder.join("inner/new"));
+    assert_eq!(made.is_ok(), may);
+    if let Ok(mut made) = made {
+        made.write_all(b"rows").expect("a file of ours");
+    } else {
+        println!("SKIP: no Landlock here, so no file can be made");
+    }
+    for path in [folder.join("beside"), outside, folder.join("there")] {
+        new(&path).expect_err("only below that folder");
+    }
+    // Not what is there, and not without asking that it is new.
+    for path in ["there", "inner/new", "inner/other"] {
+        let path = folder.join(path);
+        File::create(&path).expect_err("it may be there");
+        File::options()
+            .append(true)
+            .open(&path)
+            .expect_err("it is there");
+        std::fs::remove_file(&path).expect_err("nothing is taken away");
+    }
+    assert_eq!(
+        std::fs::read(folder.join("there")).expect("read"),
+        b"before"
+    );
+    nothing_is_started_or_reached();
 }

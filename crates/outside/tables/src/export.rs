@@ -8,12 +8,13 @@ use crate::beside::{
     BlockWriter, SyncWriter, ThreadRow, write_modules, write_sites, write_threads,
 };
 use crate::bucket::{Cut, folder};
+use crate::bucket_writer::{BucketWriter, Columns, FIRST_FILE};
 use crate::error::TableError;
 use crate::heap::{BlockRow, Heap};
 use crate::order::Order;
 use crate::row::{Row, RowKind};
 use crate::schema::{self, describe};
-use crate::table::{Column, Values, Writer};
+use crate::table::{Column, Writer};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
@@ -34,6 +35,10 @@ const FEWEST_ROWS: usize = 1 << 12;
 /// Bytes of memory for the rows of all buckets that wait for their group to be full.
 const ROOM: usize = 256 << 20;
 
+/// The most row groups of all files that are open: each has some 9 KiB of description, which stands at the end
+/// of its file and is kept until then.
+const MOST_OPEN_GROUPS: usize = 1 << 14;
+
 /// Row groups that wait for each packing thread.
 const WAITING: usize = 2;
 
@@ -46,6 +51,7 @@ pub struct Target {
     cut: Cut,
     buckets: Vec<(PathBuf, File)>,
     beside: BTreeMap<&'static str, (PathBuf, File)>,
+    may_make_files: bool,
 }
 
 const BESIDE: [&str; 7] = [
@@ -78,7 +84,7 @@ impl Target {
         let bucket = |number| {
             let of_bucket = folder.join(self::folder(number));
             std::fs::create_dir(&of_bucket).map_err(|e| TableError::write(&of_bucket, e))?;
-            create(of_bucket.join("accesses.parquet"))
+            create(of_bucket.join(FIRST_FILE))
         };
         let buckets = (0..cut.buckets()).map(bucket).collect::<Result<_, _>>()?;
         let beside = BESIDE
@@ -89,7 +95,17 @@ impl Target {
             cut,
             buckets,
             beside: beside.collect::<Result<_, TableError>>()?,
+            may_make_files: false,
         })
+    }
+
+    /// Whether a bucket may get further files while the trace is read: without, memory grows with the trace.
+    #[must_use]
+    pub fn may_make_files(self, may: bool) -> Self {
+        Self {
+            may_make_files: may,
+            ..self
+        }
     }
 
     fn table(
@@ -157,12 +173,14 @@ pub fn export(
     let sync = target.table("synchronisation.parquet", &schema::SYNCHRONISATION, order)?;
     let sync = SyncWriter::new(sync);
     let buckets = std::mem::take(&mut target.buckets).into_iter();
-    let writers =
-        buckets.map(|(path, file)| Writer::new(file, &path, &schema::ACCESSES, &notes(cut, order)));
+    let may = target.may_make_files;
+    let most = may.then(|| MOST_OPEN_GROUPS / cut.buckets() as usize);
+    let notes = notes(cut, order);
+    let writers = buckets.map(|(path, file)| BucketWriter::new(file, path, &notes, most));
     let writers = writers.collect::<Result<Vec<_>, _>>()?;
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     let count = cpus.min(MOST_PACKERS).min(writers.len());
-    let mut of_packer: Vec<Vec<(usize, Writer)>> = Vec::new();
+    let mut of_packer: Vec<Vec<(usize, BucketWriter<'_>)>> = Vec::new();
     of_packer.resize_with(count, Vec::new);
     for (number, writer) in writers.into_iter().enumerate() {
         of_packer[number % count].push((number, writer));
@@ -216,63 +234,16 @@ pub fn export(
 
 /// Packs and writes the row groups of some buckets as they come. How many bytes were written.
 fn pack(
-    mut own: Vec<(usize, Writer)>,
+    mut own: Vec<(usize, BucketWriter<'_>)>,
     coming: &Receiver<(usize, Columns)>,
 ) -> Result<u64, TableError> {
     for (bucket, columns) in coming.iter() {
         if let Some((_, writer)) = own.iter_mut().find(|(number, _)| *number == bucket) {
-            writer.rows(&columns.values())?;
+            writer.rows(&columns)?;
         }
     }
     let closed = own.into_iter().map(|(_, writer)| writer.close());
     closed.sum()
-}
-
-/// Rows of one bucket, by columns.
-#[derive(Default)]
-struct Columns {
-    ord: Vec<i64>,
-    time: Vec<i64>,
-    thread: Vec<i32>,
-    address: Vec<i64>,
-    size: Vec<i32>,
-    kind: Vec<i32>,
-    rest: Vec<i32>,
-    instruction: Vec<i64>,
-    block: Vec<i64>,
-    site: Vec<i32>,
-}
-
-impl Columns {
-    #[inline]
-    fn push(&mut self, row: &Row) {
-        self.ord.push(row.ord);
-        self.time.push(row.time);
-        self.thread.push(row.thread);
-        self.address.push(row.address);
-        self.size.push(row.size);
-        self.kind.push(row.kind);
-        self.rest.push(row.rest);
-        self.instruction.push(row.instruction);
-        self.block.push(row.block);
-        self.site.push(row.site);
-    }
-
-    /// In the order of [`schema::ACCESSES`].
-    fn values(&self) -> [Values<'_>; schema::ACCESSES.len()] {
-        [
-            Values::Long(&self.ord),
-            Values::Long(&self.time),
-            Values::Int(&self.thread),
-            Values::Long(&self.address),
-            Values::Int(&self.size),
-            Values::Int(&self.kind),
-            Values::Int(&self.rest),
-            Values::Long(&self.instruction),
-            Values::Long(&self.block),
-            Values::Int(&self.site),
-        ]
-    }
 }
 
 /// A trace that is read and cut.

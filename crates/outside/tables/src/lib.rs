@@ -10,6 +10,7 @@
 mod about;
 mod beside;
 mod bucket;
+mod bucket_writer;
 mod error;
 mod export;
 mod heap;

@@ -24,7 +24,10 @@ pub enum Disorder {
 pub struct Rows {
     cut: Cut,
     bucket: u32,
+    /// Those that have been begun and have rows left.
     files: Vec<OfFile>,
+    /// The others, with the number of their first row; the last is begun first.
+    waiting: Vec<(i64, PathBuf)>,
     /// The number of the last row, and the file that it came from.
     last: Option<i64>,
     count: u64,
@@ -54,11 +57,21 @@ impl Rows {
             }
         }
         paths.sort();
-        let open = |path: &PathBuf| OfFile::open(path, disorder);
+        let (mut files, mut waiting) = (Vec::new(), Vec::new());
+        for path in paths {
+            let mut file = OfFile::open(&path, disorder)?;
+            match (disorder, file.first()?) {
+                (_, None) => {}
+                (Disorder::Refuse, Some(first)) => waiting.push((first, path)),
+                (Disorder::Sort, Some(_)) => files.push(file),
+            }
+        }
+        waiting.sort_by_key(|&(first, _)| std::cmp::Reverse(first));
         Ok(Self {
             cut,
             bucket,
-            files: paths.iter().map(open).collect::<Result<_, _>>()?,
+            files,
+            waiting,
             last: None,
             count: 0,
         })
@@ -74,15 +87,7 @@ impl Rows {
     /// # Errors
     /// If a file can't be read, is not in order, or has a row that no exporter writes.
     pub fn next_row(&mut self) -> Result<Option<Row>, TableError> {
-        let mut first: Option<(usize, i64)> = None;
-        for (number, file) in self.files.iter_mut().enumerate() {
-            if let Some(ord) = file.ord()?
-                && first.is_none_or(|(_, least)| ord < least)
-            {
-                first = Some((number, ord));
-            }
-        }
-        let Some((number, ord)) = first else {
+        let Some((number, ord)) = self.next_file()? else {
             return Ok(None);
         };
         let file = &mut self.files[number];
@@ -94,6 +99,33 @@ impl Rows {
         self.last = Some(ord);
         self.count += 1;
         Ok(Some(row))
+    }
+
+    /// The file with the next row, and the number of that row; begins files as their rows come.
+    fn next_file(&mut self) -> Result<Option<(usize, i64)>, TableError> {
+        loop {
+            let mut next: Option<(usize, i64)> = None;
+            let mut over = None;
+            for (number, file) in self.files.iter_mut().enumerate() {
+                match file.ord()? {
+                    Some(ord) if next.is_none_or(|(_, least)| ord < least) => {
+                        next = Some((number, ord));
+                    }
+                    Some(_) => {}
+                    None => over = Some(number),
+                }
+            }
+            if let Some(over) = over {
+                self.files.remove(over);
+                continue;
+            }
+            let comes =
+                |&mut (first, _): &mut (i64, PathBuf)| next.is_none_or(|(_, ord)| first <= ord);
+            match self.waiting.pop_if(comes) {
+                Some((_, path)) => self.files.push(OfFile::open(&path, Disorder::Refuse)?),
+                None => return Ok(next),
+            }
+        }
     }
 }
 
@@ -179,6 +211,17 @@ impl OfFile {
             }),
             _ => Ok(Some(ord)),
         }
+    }
+
+    /// The number of the first row.
+    fn first(&mut self) -> Result<Option<i64>, TableError> {
+        while self.columns[0].is_empty() {
+            let Some(group) = self.reader.group()? else {
+                return Ok(None);
+            };
+            group.numbers(ACCESSES[0].name, &mut self.columns[0])?;
+        }
+        Ok(Some(self.columns[0][0]))
     }
 
     /// Takes the next row, which [`Self::ord`] has found.

@@ -289,7 +289,8 @@ pub fn describe(granule: u64, buckets: u32, order: &str) -> String {
          Written by `sunder trace export` ({FORMAT} {VERSION}). The accesses are in {buckets} folders \
          `bucket=NN`, one for each hash of the line of {granule} bytes. All accesses to a line are in \
          one bucket. In each file `ord` rises, and a replay needs that: write a bucket again with an \
-         engine only in the order of `ord`.\n\n\
+         engine only in the order of `ord`. A bucket of a long trace has further files: \
+         `accesses-0002.parquet` and so on.\n\n\
          The order is the {order} one. `ord` numbers all events of the trace, also those in \
          `synchronisation` and `blocks`. Addresses of 2^63 and more are negative. No column is ever \
          null. `trace.json` has what a replay of a bucket must know of the whole trace.\n"

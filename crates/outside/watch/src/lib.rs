@@ -7,6 +7,7 @@
 //! write to files but to that of answers (`answers`), which the caller opens, or talk to others: its records go
 //! to the caller.
 
+mod accounts;
 mod answers;
 mod aside;
 mod census;
@@ -17,6 +18,7 @@ mod looked;
 mod naming;
 mod options;
 mod origin;
+mod owner;
 mod rights;
 mod select;
 mod spend;

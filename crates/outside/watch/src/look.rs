@@ -3,6 +3,7 @@
 //! different: the sampler of the whole machine hands them over.
 
 use crate::aside::Extent;
+use crate::owner::Owner;
 use anyhow::Result;
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -43,6 +44,8 @@ pub struct Conditions {
 pub struct Look {
     /// The process.
     pub origin: Origin,
+    /// Who pays for it.
+    pub owner: Owner,
     process: ProcessId,
     live: Live,
     fed: Fed,
@@ -80,7 +83,12 @@ impl Look {
     ///
     /// # Errors
     /// If it is gone, or may not be looked at.
-    pub fn begin(origin: Origin, conditions: &Conditions, frequency: u32) -> Result<Self> {
+    pub fn begin(
+        origin: Origin,
+        owner: Owner,
+        conditions: &Conditions,
+        frequency: u32,
+    ) -> Result<Self> {
         let process = ProcessId(origin.pid);
         let config = judge_config(conditions.line, conditions.transfer)?;
         let mut session = Session::new(config, Follow::Only(process));
@@ -114,6 +122,7 @@ impl Look {
             conditions: conditions.clone(),
             frequency,
             origin,
+            owner,
             over: false,
         })
     }

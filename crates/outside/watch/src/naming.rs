@@ -4,6 +4,7 @@
 use crate::answers::Answers;
 use crate::aside::{Aside, Extent};
 use crate::look::Look;
+use crate::owner::Owner;
 use std::collections::HashSet;
 use std::sync::Arc;
 use sunder_findings::Origin;
@@ -12,9 +13,21 @@ use sunder_objects::Memory;
 /// Findings of a look that are being named.
 pub struct Naming {
     pub origin: Origin,
+    /// Who pays for it.
+    pub owner: Owner,
     pub aside: Aside,
+    /// CPU seconds that the owner was told of.
+    pub told_seconds: f64,
     /// Whether the process has ended meanwhile.
     pub over: bool,
+}
+
+impl Naming {
+    /// CPU seconds that it has taken and the owner was not told of.
+    pub fn took(&mut self) -> f64 {
+        let all = self.aside.cpu_seconds().max(self.told_seconds);
+        all - std::mem::replace(&mut self.told_seconds, all)
+    }
 }
 
 /// The answer of a process that names findings, in its parts.

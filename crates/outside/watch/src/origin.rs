@@ -58,17 +58,19 @@ fn cut(text: &str) -> String {
     text.chars().take(LONGEST).collect()
 }
 
-/// The innermost container: 64 hexadecimal digits in a part of the path, as Docker, containerd, CRI-O
-/// and Podman name it, with or without what is before (`docker-`, `cri-containerd-`) and behind.
+/// The innermost container.
 fn container(group: &str) -> Option<String> {
+    group.rsplit('/').find_map(container_id)
+}
+
+/// The container that a part of a path names: 64 hexadecimal digits, as Docker, containerd, CRI-O and Podman
+/// write them, with or without what is before (`docker-`, `cri-containerd-`) and behind.
+pub fn container_id(part: &str) -> Option<String> {
     const DIGITS: usize = 64;
-    let id_of = |part: &str| {
-        let part = part.strip_suffix(".scope").unwrap_or(part);
-        let id = part.rsplit(['-', ':']).next()?;
-        let is_id = id.len() == DIGITS && id.bytes().all(|b| b.is_ascii_hexdigit());
-        is_id.then(|| id.to_owned())
-    };
-    group.rsplit('/').find_map(id_of)
+    let part = part.strip_suffix(".scope").unwrap_or(part);
+    let id = part.rsplit(['-', ':']).next()?;
+    let is_id = id.len() == DIGITS && id.bytes().all(|b| b.is_ascii_hexdigit());
+    is_id.then(|| id.to_owned())
 }
 
 /// The innermost service; else the innermost scope or other unit that holds processes.

@@ -55,13 +55,14 @@ impl Spend {
     }
 
     /// Accounts what was spent since the last call: `own` are our CPU seconds since the start, and
-    /// `interrupts` is their count since then.
-    pub fn account(&mut self, own: f64, interrupts: f64) {
+    /// `interrupts` is their count since then. Returns by how many CPU seconds the budget has grown.
+    pub fn account(&mut self, own: f64, interrupts: f64) -> f64 {
         let seconds = self.at.elapsed().as_secs_f64();
         self.at = Instant::now();
         let spent = own + self.of_interrupts(interrupts);
         self.add(seconds, spent - self.before);
         self.before = spent;
+        self.share * seconds
     }
 
     /// `spent` CPU seconds were spent in so many seconds.
@@ -69,16 +70,21 @@ impl Spend {
         if seconds <= 0.0 {
             return;
         }
-        self.left = (self.left + self.share * seconds - spent).min(self.share * KEPT + AT_FIRST);
+        self.left = (self.left + self.share * seconds - spent).min(self.most());
         let now = spent / seconds;
         let weight = (seconds / 60.0).min(1.0);
         let before = self.lately.unwrap_or(now);
         self.lately = Some(before + (now - before) * weight);
     }
 
-    /// Whether something may be begun that is not necessary.
-    pub fn is_left(&self) -> bool {
-        self.left > 0.0
+    /// CPU seconds that are left of the budget; less than none if it is overdrawn.
+    pub fn left(&self) -> f64 {
+        self.left
+    }
+
+    /// The most CPU seconds that can be saved.
+    pub fn most(&self) -> f64 {
+        self.share * KEPT + AT_FIRST
     }
 
     /// What was spent lately, in percent of one CPU.
@@ -107,16 +113,17 @@ mod tests {
     #[test]
     fn what_was_spent_has_to_be_saved_again() {
         let mut spend = Spend::new(1.0, 1000.0);
-        assert!(spend.is_left());
+        assert!(spend.left() > 0.0);
         spend.add(1.0, AT_FIRST + 1.0);
-        assert!(!spend.is_left());
+        assert!(spend.left() <= 0.0);
         // A second takes a hundred to be saved.
         spend.add(90.0, 0.0);
-        assert!(!spend.is_left());
+        assert!(spend.left() <= 0.0);
         spend.add(20.0, 0.0);
-        assert!(spend.is_left());
+        assert!(spend.left() > 0.0);
         spend.add(1e6, 0.0);
-        assert!(spend.left <= AT_FIRST + 3.0);
+        assert_eq!(spend.left(), spend.most());
+        assert_eq!(spend.most(), AT_FIRST + 3.0);
         spend.add(60.0, 0.6);
         assert!((spend.lately_percent() - 1.0).abs() < 1e-9);
     }

@@ -2,7 +2,9 @@
 //! a few at a time and as the budget allows, and what is found is told.
 
 mod choosing;
+mod paying;
 
+use crate::accounts::Accounts;
 use crate::aside::{Aside, Work};
 use crate::census::Census;
 use crate::interest::Interest;
@@ -11,7 +13,8 @@ use crate::look::{Conditions, Look};
 use crate::looked::LookedAt;
 use crate::naming::{Heavy, Named, Naming};
 use crate::options::{Asked, Options};
-use crate::spend::{Spend, own_seconds};
+use crate::owner::Owners;
+use crate::spend::Spend;
 use crate::turns::Turns;
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -30,6 +33,8 @@ const LOOK: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(3);
 /// The most processes at a time that name what was found.
 const MOST_NAMINGS: usize = 2;
+/// The same where a look can't wait, since its process has ended.
+const MOST_NAMINGS_OF_ENDED: usize = 8;
 
 /// Pauses between two readings of the rings: without looks, and during one. Pointers in memory are read
 /// soon after the sample that needs them.
@@ -74,6 +79,8 @@ struct Watcher {
     conditions: Conditions,
     sampler: SystemSampler,
     spend: Spend,
+    accounts: Accounts,
+    owners: Owners,
     census: Census,
     interest: Interest,
     /// Empty; kept for its memory.
@@ -81,7 +88,7 @@ struct Watcher {
     looks: Vec<Look>,
     namings: Vec<Naming>,
     /// Namings that are over and whose processes are not gone from the kernel's table yet.
-    ended: Vec<Aside>,
+    ended: Vec<Naming>,
     known: Known,
     looked: LookedAt,
     turns: Turns,
@@ -115,6 +122,8 @@ impl Watcher {
             conditions,
             sampler,
             spend,
+            accounts: Accounts::default(),
+            owners: Owners::default(),
             census: Census::default(),
             interest: Interest::default(),
             events: Vec::new(),
@@ -163,17 +172,6 @@ impl Watcher {
         self.interrupts_before + self.sampler.interrupts()
     }
 
-    /// CPU seconds of this process, and of those that name and named what was found.
-    fn own_seconds(&self) -> f64 {
-        let naming = self.namings.iter().map(|naming| &naming.aside);
-        let at_work = naming.chain(&self.ended).map(Aside::cpu_seconds);
-        own_seconds() + at_work.sum::<f64>()
-    }
-
-    fn account(&mut self) {
-        self.spend.account(self.own_seconds(), self.interrupts());
-    }
-
     fn step(&mut self, tell: &mut dyn FnMut(Record)) -> Result<()> {
         let mut pause = if self.looks.is_empty() && self.namings.is_empty() {
             PAUSE
@@ -186,14 +184,16 @@ impl Watcher {
         self.sampler.wait(pause)?;
         let mut events = self.read();
         let lost = self.lost;
+        let before = self.looks_begin();
         for event in events.drain(..) {
             self.take_and_tell(event, tell);
         }
         self.events = events;
+        self.looks.iter_mut().for_each(Look::step);
+        self.looks_took(before);
         if self.lost > lost {
             self.find_ended(tell);
         }
-        self.looks.iter_mut().for_each(Look::step);
         self.end_looks(tell);
         self.take_names(tell);
         let elapsed = self.elapsed();
@@ -273,6 +273,7 @@ impl Watcher {
     fn image_ends(&mut self, process: ProcessId, tell: &mut dyn FnMut(Record)) {
         self.census.forget(process);
         self.turns.forget(process);
+        self.owners.forget(process);
         let of = |pid: u32| pid == process.0;
         for look in self.looks.iter_mut().filter(|look| of(look.origin.pid)) {
             look.over = true;
@@ -292,7 +293,7 @@ impl Watcher {
             let elapsed = look.elapsed();
             let is_quiet = elapsed >= QUIET && !look.is_contended();
             let whole = LOOK.min(self.options.interval);
-            let is_done = !once && elapsed >= whole && self.namings.len() < MOST_NAMINGS;
+            let is_done = !once && elapsed >= whole && self.may_name(&look, MOST_NAMINGS);
             if is_quiet || look.over || is_done {
                 self.end_look(look, tell);
             } else {
@@ -305,12 +306,17 @@ impl Watcher {
     fn end_look(&mut self, mut look: Look, tell: &mut dyn FnMut(Record)) {
         self.status.looks += 1;
         let (origin, over) = (look.origin.clone(), look.over);
+        let owner = look.owner.clone();
         self.status.samples_looked_at += look.samples();
         if !over {
             self.turns.looked(ProcessId(origin.pid), Instant::now());
         }
         if !look.may_have_findings() {
             self.shown(origin, Vec::new(), over, tell);
+            return;
+        }
+        if self.options.once.is_none() && !self.may_name(&look, MOST_NAMINGS_OF_ENDED) {
+            self.status.looks_failed += 1;
             return;
         }
         let answers = self.options.answers.clone();
@@ -321,7 +327,9 @@ impl Watcher {
         match named {
             Ok(aside) => self.namings.push(Naming {
                 origin,
+                owner,
                 aside,
+                told_seconds: 0.0,
                 over,
             }),
             Err(_) => self.status.looks_failed += 1,
@@ -335,7 +343,6 @@ impl Watcher {
                 self.namings.push(naming);
                 continue;
             };
-            self.ended.push(naming.aside);
             let named = Named::parts(&answer);
             if !named.whole {
                 self.heavy.add(&naming.origin);
@@ -360,12 +367,13 @@ impl Watcher {
                     let threshold = findings.run.threshold_percent;
                     let all = findings.findings.into_iter();
                     let shown = all.filter(|f| f.standing(threshold) == Standing::Significant);
-                    self.shown(naming.origin, shown.collect(), naming.over, tell);
+                    self.shown(naming.origin.clone(), shown.collect(), naming.over, tell);
                 }
                 Err(_) => self.status.looks_failed += 1,
             }
+            self.ended.push(naming);
         }
-        self.ended.retain_mut(|aside| !aside.is_reaped());
+        self.forget_ended();
     }
 
     /// A look has shown these findings that count.
