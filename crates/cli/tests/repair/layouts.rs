@@ -79,3 +79,40 @@ fn bytes_that_stayed_together_are_taken_apart_when_threads_contend_for_them() {
 fn pages_side_by_side_that_the_same_threads_use_move_together() {
     moved_in_two_ways(&["beside"], "bytes beside them", 768);
 }
+
+/// Before, threads left one copy for the other at each round until there was no room for more, and both
+/// moves were taken back.
+#[test]
+fn of_two_moves_that_one_loop_uses_the_later_goes_back_soon() {
+    const ROUNDS: u64 = 300_000_000;
+    /// Far fewer than there is room for, and enough for every way into the loop.
+    const MOST_COPIES: u32 = 300;
+    let _alone = targets::alone();
+    let program = c_program("two_moves", &[]).expect("it compiles");
+    let rounds = ROUNDS.to_string();
+    let words = [program.to_str().expect("our own path"), &rounds];
+    skips::begun();
+    for _ in 0..MOST_BUSY_RUNS {
+        let run = repaired("two_moves", &[], &words);
+        let sum = ROUNDS / 4 * 6;
+        let wanted = format!("{sum} {sum} {ROUNDS} {ROUNDS}\n");
+        assert_eq!(String::from_utf8_lossy(&run.stdout), wanted);
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
+        println!("{}", run.stderr.trim());
+        let moved = &run.repair().moved;
+        for one in moved {
+            let copies: u32 = one.code.iter().map(|code| code.copies).sum();
+            assert!(copies < MOST_COPIES, "{copies} copies: {one:#?}");
+        }
+        let crossed = |one: &Moved| {
+            let back = one.rolled_back.as_ref();
+            back.is_some_and(|back| back.reason.contains("bytes of another move"))
+        };
+        if moved.iter().any(crossed) {
+            assert!(!moved.iter().all(crossed), "{moved:#?}");
+            return;
+        }
+    }
+    skips::too_busy();
+    println!("SKIP: its two objects were not away at the same time");
+}

@@ -429,6 +429,7 @@ impl Attempt {
                 .saturating_mul(2)
                 .saturating_add(stay.faults.saturating_mul(FAULT.as_nanos() as u64)),
             ended: match reason {
+                BY_TOOL if stay.rethought == Some(Rethought::Crossed) => EndReason::Impossible,
                 BY_TOOL if stay.rethought.is_some() => EndReason::Hindered,
                 BY_TOOL => EndReason::NoGain,
                 BY_KERNEL | BY_MAPPING | BY_FORK | BY_END | BY_OWNER => EndReason::Hindered,

@@ -6,6 +6,7 @@
 
 mod area;
 mod called;
+mod crossings;
 mod draft;
 mod memo;
 mod publish;
@@ -13,6 +14,7 @@ mod publish;
 mod tests;
 
 use self::area::{MOST_BLOCKS, MovedArea};
+use self::crossings::Crossings;
 use self::draft::{How, Learnt, Question, drafted};
 use self::memo::Memo;
 use super::busy::Busy;
@@ -30,7 +32,7 @@ use sunder_observe::proc;
 use sunder_pipeline::CopiedCode;
 use sunder_plan::remap::Group;
 use sunder_rewrite::{Draft, MovedPage};
-use sunder_wire::remap::{CACHE, REQUESTS, Request};
+use sunder_wire::remap::{ACTIVE, CACHE, REQUESTS, Request};
 
 /// Why no copy is made for an area.
 const NO_ROOM: &str = "there is no room for more copies of code";
@@ -44,6 +46,7 @@ struct State {
     areas: HashMap<usize, MovedArea>,
     /// Copies that have been made since somebody last asked; at most [`MOST_BLOCKS`] of each area.
     made: Vec<CopiedCode>,
+    crossings: Crossings,
 }
 
 struct Shared {
@@ -86,6 +89,7 @@ impl Server {
             state: Mutex::new(State {
                 areas: HashMap::new(),
                 made: Vec::new(),
+                crossings: Crossings::default(),
             }),
             claimed: std::array::from_fn(|_| AtomicBool::new(false)),
             workers: (cpus / 2).clamp(1, MOST_WORKERS),
@@ -138,13 +142,20 @@ impl Server {
             busy: Busy::new(self.shared.workers),
         };
         self.shared.memo.forget();
-        self.shared.lock().areas.insert(number, area);
+        let mut state = self.shared.lock();
+        state.crossings.forget(number);
+        state.areas.insert(number, area);
     }
 
     /// Announces that a move begins in a program with these mappings.
     pub fn renew(&self, mappings: &Mappings) {
         self.shared.code.renew(mappings);
         self.shared.memo.forget();
+    }
+
+    /// Pairs of areas whose bytes the same loops use, so that threads leave one copy for the other all the time.
+    pub fn crossed(&self) -> Vec<(usize, usize)> {
+        self.shared.lock().crossings.told()
     }
 
     /// The copies that have been made since the last call.
@@ -238,7 +249,11 @@ impl Shared {
         let (thread, ip) = (question.thread, question.registers.ip.0);
         let (known, few) = {
             let mut state = self.lock();
-            let area = state.areas.get_mut(&question.area)?;
+            let State {
+                areas, crossings, ..
+            } = &mut *state;
+            let area = areas.get_mut(&question.area)?;
+            crossings.asks(question.area, thread, ip, |other| self.is_moved(other));
             if area.blocks >= MOST_BLOCKS {
                 area.refusal = Some(NO_ROOM.into());
                 return None;
@@ -276,6 +291,12 @@ impl Shared {
         made.map_err(refuse).ok()
     }
 
+    /// Whether the bytes of an area are away.
+    fn is_moved(&self, number: usize) -> bool {
+        let area = self.file.control().areas.get(number);
+        area.is_some_and(|area| area.state.load(Ordering::Acquire) == ACTIVE)
+    }
+
     /// Gives a copy its place in the area whose bytes moved as `moved` says; gives the address at which
     /// the thread goes on.
     fn place(
@@ -286,7 +307,11 @@ impl Shared {
         alone: bool,
     ) -> Result<u64, String> {
         let mut state = self.lock();
-        let State { areas, made } = &mut *state;
+        let State {
+            areas,
+            made,
+            crossings,
+        } = &mut *state;
         let area = areas.get_mut(&question.area);
         let Some(area) = area.filter(|area| Arc::ptr_eq(&area.moved, moved)) else {
             // Since the thread has asked, other bytes have moved. It tries its instruction again.
@@ -297,6 +322,10 @@ impl Shared {
         area.remember(question.thread, &block, learnt, alone);
         let placed = self.publish(question.area, area, &block, alone);
         let (at, copy) = placed.ok_or(NO_ROOM)?;
+        if block.is_loop {
+            let originals = block.resume.iter().map(|one| one.original.0);
+            crossings.copied(question.area, question.thread, originals);
+        }
         made.extend(copy);
         Ok(at + u64::from(block.entry))
     }

@@ -39,12 +39,14 @@ pub enum Rethought {
     Joined,
     /// Little was gained, and another remedy that the caller has may gain more.
     AnotherRemedy,
+    /// The same loops use bytes of another move as well, and a copy of code knows the bytes of one.
+    Crossed,
 }
 
 impl Rethought {
     /// Whether another layout of the same bytes is looked for. Nobody else is to take them meanwhile.
     pub fn seeks_layout(self) -> bool {
-        self != Self::AnotherRemedy
+        !matches!(self, Self::AnotherRemedy | Self::Crossed)
     }
 
     /// As a clause after "because".
@@ -53,6 +55,9 @@ impl Rethought {
             Self::LeftTogether => "threads came to contend for bytes that had stayed together",
             Self::Joined => "bytes beside them that the same threads use were to move with them",
             Self::AnotherRemedy => "that was less than their contention cost",
+            Self::Crossed => {
+                "the same loops use bytes of another move, and a copy of code finds only those of one"
+            }
         }
     }
 }

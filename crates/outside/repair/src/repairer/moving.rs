@@ -10,6 +10,7 @@ use crate::mark::Mark;
 use crate::movable::can_be_moved;
 use crate::proposal::Proposal;
 use crate::request::Executes;
+use crate::serve::Server;
 use crate::soundness::{OTHER_CODE, has_its_code, is_sound};
 use crate::{place, request};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -113,6 +114,31 @@ impl Repairer {
                     }
                     Err(_) => self.attempts[number].end(),
                 },
+            }
+        }
+        self.part_crossed();
+    }
+
+    /// Of two moves whose bytes the same loops use, the later one goes back: the other has been measured. Where
+    /// one of them is not known to be away yet, or is back, threads will tell again if they have to.
+    fn part_crossed(&mut self) {
+        let crossed = self.server.as_ref().map(Server::crossed);
+        for (one, other) in crossed.into_iter().flatten() {
+            let since = |attempt: &Attempt| {
+                let is_one = [Some(one), Some(other)].contains(&attempt.area);
+                let last = attempt.stays.last().filter(|_| is_one)?;
+                last.back.is_none().then_some(last.applied)
+            };
+            let both = self
+                .attempts
+                .iter_mut()
+                .filter(|attempt| since(attempt).is_some());
+            let mut both: Vec<&mut Attempt> = both.collect();
+            both.sort_by_key(|attempt| since(attempt));
+            if let [_, later] = &mut both[..]
+                && let Some(number) = later.area
+            {
+                later.rearrange(&self.file.control().areas[number], Rethought::Crossed);
             }
         }
     }

@@ -62,7 +62,7 @@ impl Repairer {
                     .add(moved(process, proposal, attempt, at));
             }
             // Each of the two by itself is better than neither.
-            Rethought::AnotherRemedy => return false,
+            Rethought::AnotherRemedy | Rethought::Crossed => return false,
             Rethought::Joined if !may_try => return false,
             Rethought::Joined => {
                 let (one, other) = (pages(proposal), pages(&attempt.proposal));
