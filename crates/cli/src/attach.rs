@@ -4,6 +4,7 @@
 use crate::args::{Attach, Target};
 use crate::confined;
 use crate::destination::Destination;
+use crate::endless::end_if_a_read_does_not;
 use crate::kept::Recording;
 use crate::output::{self, Output, complain, note};
 use crate::progress::{Observing, Until};
@@ -53,6 +54,7 @@ pub fn run(options: &Attach) -> Result<u8> {
     } else {
         confined::beside(process, Work::Observe);
     }
+    end_if_a_read_does_not();
     // Before Ctrl-Z stops us, the line of the progress is taken away.
     let _stops = Signals::hold_stops();
     let mut look = Look::begin_recorded(
@@ -107,6 +109,7 @@ fn run_repair(options: &Attach) -> Result<u8> {
     report.as_mut().map_or(Ok(()), Destination::hold)?;
     repair::remember_own_confinement()?;
     confined::beside(process, Work::Repair);
+    end_if_a_read_does_not();
     let awaited = options.duration.map_or(Until::Interrupted, Until::Over);
     let progress = Observing::begin(options.tell.quiet, awaited);
     let done = repair::run(&repair::Options {

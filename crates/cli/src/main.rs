@@ -10,6 +10,7 @@ mod demo;
 mod destination;
 mod detect;
 mod doctor;
+mod endless;
 mod explain;
 mod fleet;
 mod kept;

@@ -2,6 +2,7 @@
 //! neither write nor connect. The other, this one, hands its records on, and has no such rights.
 
 mod appended;
+mod keeper;
 mod observing;
 mod told;
 
@@ -15,8 +16,9 @@ use std::path::Path;
 use sunder_access::ProcessId;
 use sunder_export::is_of_another;
 use sunder_findings::Record;
+use sunder_observe::pending::Pending;
 use sunder_pipeline::own_cpu_seconds;
-use sunder_watch::{Answers, Options, Selection};
+use sunder_watch::{Answers, Options, Selection, Shunned};
 use told::Told;
 
 /// Runs the command. Returns the exit status.
@@ -82,6 +84,8 @@ fn convert(options: &Watch) -> Result<Options> {
         watch_budget: options.observe.watch_budget,
         host: options.host.clone().unwrap_or_else(own_name),
         answers: options.cache.as_deref().map(cache).transpose()?,
+        shunned: Shunned::default(),
+        pending: Pending::shared().context("cannot get memory")?,
     })
 }
 

@@ -1,7 +1,8 @@
 //! The process that observes, as the one that hands its records on sees it: a pipe of lines.
 
+use super::keeper::keep;
 use crate::confined;
-use crate::output::complain;
+use crate::output::{complain, note};
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -19,6 +20,10 @@ const LONGEST_LINE: usize = 8 << 20;
 /// Milliseconds within which signals are one: a terminal, or systemd, sends it to both processes, and one
 /// of them passes it on to the other.
 const ONE_SIGNAL: u64 = 500;
+/// Ends what a process has written that was ended before its time: a record that was cut short, or nothing.
+pub(super) const CUT: &[u8] = b"\n";
+/// Says that no more records come, where a process that does not end holds the pipe.
+pub(super) const NO_MORE: &[u8] = b"\"no more\"\n";
 /// How long the end waits until the last records are read.
 const LAST: Duration = Duration::from_secs(10);
 
@@ -27,7 +32,8 @@ static END: AtomicU64 = AtomicU64::new(0);
 /// Whether another one came later.
 static NOW: AtomicBool = AtomicBool::new(false);
 static ANEW: AtomicBool = AtomicBool::new(false);
-static CHILD: AtomicI32 = AtomicI32::new(0);
+/// The process to which signals are passed on.
+pub(super) static CHILD: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn note_signal(signal: i32) {
     if signal == libc::SIGHUP {
@@ -85,7 +91,7 @@ impl Observing {
             -1 => Err(io::Error::last_os_error()).context("cannot start a process that observes"),
             0 => {
                 drop(records);
-                let status = observe(options, out);
+                let status = keep(options, &out);
                 // SAFETY: nothing of the parent's has to be flushed or removed here.
                 unsafe { libc::_exit(status) }
             }
@@ -103,20 +109,25 @@ impl Observing {
     /// Waits for the next record; `None` at the end.
     ///
     /// # Errors
-    /// If what comes is no record.
+    /// If what comes is cut short.
     pub fn next(&mut self) -> Result<Option<Record>> {
-        let mut line = Vec::new();
-        let limit = LONGEST_LINE as u64;
-        let read = io::Read::take(&mut self.records, limit).read_until(b'\n', &mut line)?;
-        if read == 0 {
-            self.reap();
-            return Ok(None);
+        loop {
+            let mut line = Vec::new();
+            let limit = LONGEST_LINE as u64;
+            let read = io::Read::take(&mut self.records, limit).read_until(b'\n', &mut line)?;
+            if read == 0 || line == NO_MORE {
+                self.reap();
+                return Ok(None);
+            }
+            if line.last() != Some(&b'\n') {
+                bail!("the process that observes was cut short");
+            }
+            match serde_json::from_slice(&line) {
+                Ok(record) => return Ok(Some(record)),
+                Err(_) if line == CUT => {}
+                Err(_) => note("the process that observes was ended in the middle of a record"),
+            }
         }
-        if line.last() != Some(&b'\n') {
-            bail!("the process that observes was cut short");
-        }
-        let record = serde_json::from_slice(&line);
-        Ok(Some(record.context("a record can't be read")?))
     }
 
     fn reap(&mut self) {
@@ -133,10 +144,7 @@ impl Observing {
     pub fn has_failed(&self) -> bool {
         let status = self.status.unwrap_or(0);
         if libc::WIFSIGNALED(status) {
-            let signal = libc::WTERMSIG(status);
-            complain(&anyhow::anyhow!(
-                "signal {signal} ended the process that observes"
-            ));
+            tell_signal(libc::WTERMSIG(status));
         }
         status != 0
     }
@@ -147,8 +155,20 @@ impl Observing {
     }
 }
 
+/// A signal has ended the process that observes.
+pub(super) fn tell_signal(signal: i32) {
+    complain(&anyhow::anyhow!(
+        "signal {signal} ended the process that observes"
+    ));
+}
+
+/// Whether a signal has asked to end.
+pub(super) fn is_asked_to_end() -> bool {
+    END.load(Ordering::Relaxed) > 0
+}
+
 /// What the process does that observes; its exit status.
-fn observe(options: Options, out: PipeWriter) -> i32 {
+pub(super) fn observe(options: Options, out: PipeWriter) -> i32 {
     // The processes that name what is found are in it, too. A terminal that stops what writes to it from
     // another group must not stop this one.
     // SAFETY: takes two integers.

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An ELF file that is being read; sections are read when they are needed.
@@ -79,6 +79,8 @@ impl Drop for Share {
 #[derive(Debug)]
 pub(crate) struct FileBytes {
     cache: ReadCache<File>,
+    /// The same file, for what is not to stay in the cache.
+    file: Option<File>,
     left: Cell<u64>,
     /// Where windows begin that were read.
     windows: RefCell<BTreeSet<u64>>,
@@ -99,6 +101,7 @@ impl FileBytes {
 
     fn up_to(file: File, allowance: u64) -> Self {
         Self {
+            file: file.try_clone().ok(),
             cache: ReadCache::new(file),
             left: Cell::new(allowance),
             windows: RefCell::default(),
@@ -122,6 +125,18 @@ impl FileBytes {
         let rest = window.get((range.start - start) as usize..end as usize)?;
         let length = rest.iter().position(|&byte| byte == delimiter)?;
         rest.get(..length)
+    }
+
+    /// These bytes of the file, taken from the allowance, as the caller's own: what it keeps would be there
+    /// twice otherwise.
+    pub(crate) fn own(&self, offset: u64, size: u64) -> Option<Vec<u8>> {
+        let is_in_file = offset.saturating_add(size) <= (&self.cache).len().ok()?;
+        if !is_in_file || !self.take(size) {
+            return None;
+        }
+        let mut bytes = vec![0; usize::try_from(size).ok()?];
+        self.file.as_ref()?.read_exact_at(&mut bytes, offset).ok()?;
+        Some(bytes)
     }
 
     /// Whether so many bytes of the allowance are left.

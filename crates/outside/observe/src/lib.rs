@@ -15,6 +15,7 @@ pub mod import;
 pub mod launch;
 pub mod machine;
 pub mod pace;
+pub mod pending;
 pub mod perf;
 mod perf_event;
 pub mod pmu;

@@ -1,6 +1,7 @@
 //! Reads memory of another process, without stopping it. Called by the decoder for code, and by
 //! rooms that measure or repair. It must not write there.
 
+use crate::pending::PendingRead;
 use crate::proc::MemoryUse;
 use std::os::unix::fs::FileExt;
 use sunder_access::{Address, ProcessId};
@@ -8,6 +9,7 @@ use sunder_access::{Address, ProcessId};
 /// Up to `len` bytes at `at`: fewer if the memory after them is not mapped. `None` if none can be
 /// read.
 pub fn read(of: ProcessId, at: Address, len: usize) -> Option<Vec<u8>> {
+    let _reading = PendingRead::begin(of);
     let mut bytes = vec![0; len];
     let local = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),

@@ -23,6 +23,7 @@
 //! certain.
 
 use crate::decode::{Decoded, Slot};
+use crate::pending::PendingRead;
 use crate::proc::SyscallFile;
 use crate::{NearAccess, RawSample};
 use std::collections::HashMap;
@@ -386,6 +387,7 @@ fn read_into(
         foreign.push(vectors(piece, piece.start as *mut libc::c_void));
     }
     let count = local.len() as libc::c_ulong;
+    let _reading = PendingRead::begin(process);
     let from = |process: ProcessId| {
         // SAFETY: each local vector lies within a buffer of its own, which no other code uses
         // meanwhile; the kernel checks the foreign addresses.

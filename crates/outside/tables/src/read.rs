@@ -438,6 +438,15 @@ mod tests {
     }
 
     #[test]
+    fn a_pipe_among_the_files_is_refused_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.parquet");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).expect("a pipe");
+        let error = read(folder.path(), Disorder::Refuse).expect_err("no file");
+        assert!(error.to_string().contains("no regular file"), "{error}");
+    }
+
+    #[test]
     fn what_is_no_table_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.parquet");

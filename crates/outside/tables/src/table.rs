@@ -14,6 +14,7 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, Type};
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -200,11 +201,16 @@ pub struct Reader {
 impl Reader {
     /// Opens the file at `path`.
     pub fn open(path: &Path) -> Result<Self, TableError> {
-        let file = File::open(path).map_err(|error| TableError::read(path, error))?;
-        let bytes = file
-            .metadata()
-            .map_err(|error| TableError::read(path, error))?
-            .len();
+        let failed = |error| TableError::read(path, error);
+        // Opening a pipe would wait for whoever writes to it.
+        let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let file = File::options().read(true).custom_flags(nonblock).open(path);
+        let file = file.map_err(failed)?;
+        let about = file.metadata().map_err(failed)?;
+        if !about.is_file() {
+            return Err(failed(std::io::Error::other("it is no regular file")));
+        }
+        let bytes = about.len();
         let file = caught(|| SerializedFileReader::new(file));
         let file = file.map_err(|error| TableError::parquet(path, error))?;
         if !has_possible_places(&file, bytes) {

@@ -16,6 +16,7 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId};
+use sunder_observe::pending::Pending;
 use sunder_observe::proc;
 
 /// The signal that ends work whose answer nobody will take: sent to the group of processes, by a watch that
@@ -25,8 +26,12 @@ pub const END: i32 = libc::SIGUSR1;
 const MOST_CPU_SECONDS: u64 = 30;
 /// The same for the least of it.
 const MOST_CPU_SECONDS_LEAST: u64 = 10;
-/// Bytes of memory that each may take.
+/// Bytes of memory that each may take, where so much is there.
 const MOST_MEMORY: u64 = 3 << 30;
+/// Of the memory that is left to the watch, that takes one part at most: there are several at a time.
+const MEMORY_IS_ONE_IN: u64 = 4;
+/// So much it may take in any case. Symbols need less.
+const LEAST_MEMORY: u64 = 256 << 20;
 /// After this time its answer is not waited for any more.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Bytes of an answer that are read.
@@ -142,7 +147,10 @@ impl Aside {
 
 /// What the child does.
 fn act(mut answer: PipeWriter, extent: Extent, work: impl FnOnce(Extent) -> Vec<u8>) {
-    limit(libc::RLIMIT_DATA, MOST_MEMORY);
+    // What keeps this process waiting does not keep the watch.
+    Pending::own().note_here();
+    let left = proc::memory_left().map_or(MOST_MEMORY, |left| left / MEMORY_IS_ONE_IN);
+    limit(libc::RLIMIT_DATA, left.clamp(LEAST_MEMORY, MOST_MEMORY));
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: no handler of ours runs in the child; it ends when it is done, or by its limits.
         unsafe { libc::signal(signal, libc::SIG_IGN) };

@@ -27,7 +27,7 @@ mod watcher;
 
 pub use answers::Answers;
 pub use aside::END as END_WORK;
-pub use options::{Asked, Options};
+pub use options::{Asked, Options, Shunned};
 pub use rights::{Missing, missing};
 pub use select::Selection;
 pub use watcher::watch;

@@ -3,6 +3,9 @@
 use crate::answers::Answers;
 use crate::select::Selection;
 use std::time::Duration;
+use sunder_access::ProcessId;
+use sunder_observe::pending::Pending;
+use sunder_observe::proc;
 
 /// How to watch.
 #[derive(Clone, Debug)]
@@ -27,6 +30,30 @@ pub struct Options {
     pub host: String,
     /// Where answers of debug information are kept.
     pub answers: Option<Answers>,
+    /// Processes that are left alone.
+    pub shunned: Shunned,
+    /// Where reads of processes are noted for whoever ends this one if one does not end.
+    pub pending: &'static Pending,
+}
+
+/// Processes that are left alone, since reads of their memory did not end.
+#[derive(Clone, Debug, Default)]
+pub struct Shunned {
+    /// Their numbers, and when they started, in clock ticks after the machine's start.
+    pub processes: Vec<(ProcessId, u64)>,
+    /// Users with several such processes: all of theirs.
+    pub users: Vec<u32>,
+}
+
+impl Shunned {
+    /// Whether this process is left alone.
+    pub fn holds(&self, process: ProcessId, started_ticks: u64) -> bool {
+        let is_of_user = || {
+            let user = proc::status(process).map(|status| status.user);
+            user.is_ok_and(|user| self.users.contains(&user))
+        };
+        self.processes.contains(&(process, started_ticks)) || !self.users.is_empty() && is_of_user()
+    }
 }
 
 /// What the caller asks for.

@@ -34,7 +34,7 @@ const QUIET: Duration = Duration::from_secs(3);
 /// The most processes at a time that name what was found.
 const MOST_NAMINGS: usize = 2;
 /// The same where a look can't wait, since its process has ended.
-const MOST_NAMINGS_OF_ENDED: usize = 8;
+const MOST_NAMINGS_OF_ENDED: usize = 4;
 
 /// Pauses between two readings of the rings: without looks, and during one. Pointers in memory are read
 /// soon after the sample that needs them.
@@ -58,6 +58,7 @@ pub fn watch(
     tell: &mut dyn FnMut(Record),
     asked: &mut dyn FnMut() -> Asked,
 ) -> Result<()> {
+    options.pending.note_here();
     let mut watcher = Watcher::begin(options)?;
     loop {
         match asked() {
@@ -315,7 +316,7 @@ impl Watcher {
             self.shown(origin, Vec::new(), over, tell);
             return;
         }
-        if self.options.once.is_none() && !self.may_name(&look, MOST_NAMINGS_OF_ENDED) {
+        if !self.may_name(&look, MOST_NAMINGS_OF_ENDED) {
             self.status.looks_failed += 1;
             return;
         }
@@ -475,15 +476,20 @@ impl Watcher {
         for event in events {
             self.take(event);
         }
-        for mut look in std::mem::take(&mut self.looks) {
-            look.step();
-            self.end_look(look, tell);
-        }
         let since = Instant::now();
         let most = match self.options.once {
             Some(_) => LAST_ONCE,
             None => LAST,
         };
+        for mut look in std::mem::take(&mut self.looks) {
+            look.step();
+            // Debug information takes memory.
+            while self.namings.len() >= MOST_NAMINGS && since.elapsed() < most {
+                std::thread::sleep(Duration::from_millis(5));
+                self.take_names(tell);
+            }
+            self.end_look(look, tell);
+        }
         while !self.namings.is_empty() && since.elapsed() < most && asked() != Asked::Now {
             std::thread::sleep(Duration::from_millis(5));
             self.take_names(tell);

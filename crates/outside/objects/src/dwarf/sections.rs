@@ -4,7 +4,8 @@ use super::abbreviations::are_usual;
 use crate::bounded::{Budget, KEPT};
 use crate::image::Elf;
 use gimli::{AttributeValue, DwarfFileType, EndianSlice, LittleEndian, SectionId};
-use object::{Object, ObjectSection};
+use object::{CompressedData, CompressionFormat, Object, ObjectSection};
+use std::borrow::Cow;
 
 /// How debug sections are read; the bytes are leaked, see the crate's header.
 pub(crate) type Bytes = EndianSlice<'static, LittleEndian>;
@@ -59,22 +60,28 @@ fn section_within(elf: &Elf<'_>, name: Option<&str>, kept: &Budget) -> Result<By
     if !elf.data().has_left(in_file) {
         return Err(too_large(in_file));
     }
-    let Ok(packed) = section.compressed_data() else {
+    let Ok(packed) = section.compressed_file_range() else {
         return Ok(none);
     };
+    let is_packed = packed.format != CompressionFormat::None;
     let size = packed.uncompressed_size;
-    if packed.format != object::CompressionFormat::None && !elf.data().take(size) {
+    if is_packed && !elf.data().take(size) {
         return Err(too_large(size));
     }
     if !kept.take(size) {
         return Err(SectionError::Full);
     }
-    let bytes = match packed.decompress() {
-        Ok(bytes) if !bytes.is_empty() => bytes.into_owned(),
-        _ => {
-            kept.give_back(size);
-            return Ok(none);
-        }
+    let bytes = if is_packed {
+        let unpacked = section
+            .compressed_data()
+            .and_then(CompressedData::decompress);
+        unpacked.ok().map(Cow::into_owned)
+    } else {
+        elf.data().own(packed.offset, size)
+    };
+    let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
+        kept.give_back(size);
+        return Ok(none);
     };
     Ok(EndianSlice::new(
         Box::leak(bytes.into_boxed_slice()),

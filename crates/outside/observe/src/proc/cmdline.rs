@@ -2,6 +2,7 @@
 
 use super::folder::{explain, path};
 use crate::ObserveError;
+use crate::pending::PendingRead;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
@@ -21,6 +22,7 @@ const MOST_ARGUMENTS: usize = 1 << 16;
 pub fn command_line(process: ProcessId) -> Result<Vec<OsString>, ObserveError> {
     let path = path(process, "cmdline");
     let mut text = Vec::new();
+    let _reading = PendingRead::begin(process);
     let read = File::open(&path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut text));
     read.map_err(|source| explain(process, path, source))?;
     Ok(arguments(&text))

@@ -2,6 +2,7 @@
 //! that is asked for is kept.
 
 use super::folder::path;
+use crate::pending::PendingRead;
 use std::fs::File;
 use std::io::Read;
 use sunder_access::ProcessId;
@@ -12,6 +13,7 @@ const MOST_BYTES: u64 = 2 << 20;
 
 /// The value of a variable; `None` if there is none, it can't be read, or it is not UTF-8.
 pub fn variable(process: ProcessId, name: &str) -> Option<String> {
+    let _reading = PendingRead::begin(process);
     let file = File::open(path(process, "environ")).ok()?;
     let mut text = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut text).ok()?;

@@ -1,6 +1,7 @@
 //! The folders of `/proc` that describe a process or a thread, and reading a file in one.
 
 use crate::ObserveError;
+use crate::pending::PendingRead;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -30,9 +31,18 @@ impl Folder {
         })
     }
 
+    /// A read of a file in it begins.
+    pub(super) fn reading(self) -> Option<PendingRead> {
+        match self {
+            Self::Process(process) | Self::Thread(process, _) => Some(PendingRead::begin(process)),
+            Self::Own | Self::OwnThread => None,
+        }
+    }
+
     /// The text of a file in it; bytes that are no UTF-8 (a thread's name, a path) are
     /// replaced.
     pub(super) fn text(self, file: &str) -> io::Result<String> {
+        let _reading = self.reading();
         let bytes = fs::read(self.path(file))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -45,6 +55,7 @@ pub(super) fn path(process: ProcessId, file: &str) -> PathBuf {
 /// Reads a file of `process`; `NoSuchProcess` if that is the reason why not.
 pub(super) fn read(process: ProcessId, file: &str) -> Result<Vec<u8>, ObserveError> {
     let path = path(process, file);
+    let _reading = PendingRead::begin(process);
     fs::read(&path).map_err(|source| explain(process, path, source))
 }
 

@@ -23,6 +23,7 @@ pub fn mappings(process: ProcessId) -> Result<Mappings, ObserveError> {
 /// # Errors
 /// If it can't be read.
 pub fn mappings_in(folder: Folder) -> io::Result<Mappings> {
+    let _reading = folder.reading();
     Ok(parse_mappings(&std::fs::read(folder.path("maps"))?))
 }
 

@@ -89,7 +89,8 @@ impl Watcher {
         let Some(origin) = origin(process, &self.options.host) else {
             return;
         };
-        let wanted = self.options.selection.holds(&origin);
+        let wanted = !self.options.shunned.holds(process, origin.started_ticks)
+            && self.options.selection.holds(&origin);
         let begun = wanted.then(|| {
             let (build_id, version) = build(process);
             // Its number may be another's by now.
