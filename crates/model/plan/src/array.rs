@@ -1,9 +1,9 @@
 //! Advice for arrays of which each thread uses elements, or a slice, of its own.
 
+use crate::array_type::array_type;
 use crate::called::called;
 use crate::hoist;
-use crate::layout::{Layout, Part, array_type};
-use crate::library_types::is_foreign_type;
+use crate::layout::{Layout, Part};
 use crate::place;
 use crate::slices::{self, Division};
 use crate::truly_shared::{is_lock, names_a_lock};
@@ -216,8 +216,7 @@ impl<'a> Array<'a> {
         };
         let how = match self.of {
             Some(of) if of.contains("{…}") => language.align_unnamed(&self.name, line),
-            Some(of) if is_foreign_type(of) => language.wrap_type(of, line),
-            Some(of) => language.align_type(of, line),
+            Some(of) => language.type_on_own_lines(of, line),
             None => language.wrap_element(line),
         };
         let grows_by = element.zip(self.count).map(|(size, count)| {

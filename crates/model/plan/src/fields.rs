@@ -4,7 +4,6 @@ use crate::breaks::breaks;
 use crate::called::called;
 use crate::language::Language;
 use crate::layout::{Layout, Part};
-use crate::library_types::is_foreign_type;
 use crate::place;
 use crate::truly_shared::is_lock;
 use crate::words::{counted, list, quoted, short_list};
@@ -88,10 +87,7 @@ fn neighbouring_elements(layout: &Layout) -> Option<Advice> {
     let parts = || layout.parts.iter().filter(|p| p.path.element.is_none());
     let found = parts().any(|a| parts().any(|b| b.position > a.position && apart(a, b)));
     let (language, line) = (layout.language, layout.line_size);
-    let how = match is_foreign_type(of) {
-        true => language.wrap_type(of, line),
-        false => language.align_type(of, line),
-    };
+    let how = language.type_on_own_lines(of, line);
     found.then(|| Advice {
         fix: Fix::Align,
         text: format!(

@@ -1,6 +1,6 @@
 //! The source language of the data, and how alignment is written in that language.
 
-use crate::library_types::is_number;
+use crate::library_types::{is_foreign_type, is_number};
 use crate::words::list;
 use sunder_findings::{Finding, Language as Stated};
 
@@ -107,8 +107,19 @@ impl Language {
         declared.chain(touched).any(|f| f.ends_with(".h"))
     }
 
+    /// The text that gives elements of the type `name` lines of their own.
+    pub(crate) fn type_on_own_lines(self, name: &str, line: u32) -> String {
+        // A row `T[8]`, which is no name of a type before a member's.
+        let row = name.ends_with(']') && !name.starts_with('[');
+        match is_foreign_type(name) {
+            _ if row => self.wrap_element(line),
+            true => self.wrap_type(name, line),
+            false => self.align_type(name, line),
+        }
+    }
+
     /// The text that aligns the user's own type `name`.
-    pub(crate) fn align_type(self, name: &str, line: u32) -> String {
+    fn align_type(self, name: &str, line: u32) -> String {
         match self {
             // `_Alignas` is not allowed on a type, only on a member or object.
             Self::C => format!(
@@ -152,7 +163,7 @@ impl Language {
     }
 
     /// The text that gives elements of a type that is not the user's own lines of their own.
-    pub(crate) fn wrap_type(self, name: &str, line: u32) -> String {
+    fn wrap_type(self, name: &str, line: u32) -> String {
         match self {
             Self::C => {
                 format!("make the element `struct padded {{ _Alignas({line}) {name} value; }}`")
@@ -349,6 +360,19 @@ mod tests {
             text(256),
             "wrap `HEAD` in a struct with `#[repr(align(256))]`"
         );
+    }
+
+    #[test]
+    fn what_has_no_declaration_is_wrapped() {
+        let of = |language: Language, name| language.type_on_own_lines(name, 64);
+        assert!(of(Language::Rust, "(AtomicU64, u64)").contains("`CachePadded<(AtomicU64, u64)>`"));
+        assert!(of(Language::Rust, "[u64; 4]").contains("`CachePadded<[u64; 4]>`"));
+        assert!(of(Language::Go, "[4]uint64").contains("a struct of a `[4]uint64`"));
+        for language in [Language::C, Language::Cpp] {
+            assert!(!of(language, "long[4]").contains("long[4]"));
+        }
+        let own = "(anonymous namespace)::Slot";
+        assert!(of(Language::Cpp, own).contains("`struct alignas(64) "));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A finding prepared for advice: its words by position in the object, each with the thread
 //! that owns it, with elements of arrays distinguished from fields.
 
+use crate::array_type::array_type;
 use crate::called::called;
 use crate::language::Language;
 use std::collections::{BTreeMap, BTreeSet};
@@ -422,61 +423,6 @@ fn member_path(field: &str) -> &str {
     if path.starts_with('(') { "" } else { path }
 }
 
-/// Element type and count of an array type in C, C++ or Rust notation.
-pub(crate) fn array_type(name: &str) -> Option<(&str, Option<u64>)> {
-    let number = |text: &str| {
-        text.trim()
-            .trim_end_matches(['u', 'l', 'U', 'L'])
-            .parse()
-            .ok()
-    };
-    if let Some((of, count)) = name
-        .strip_prefix('[')
-        .and_then(|inner| inner.strip_suffix(']')?.rsplit_once(';'))
-    {
-        return Some((of.trim(), number(count)));
-    }
-    // Go.
-    if let Some((count, of)) = name.strip_prefix('[').and_then(|r| r.split_once(']'))
-        && !of.is_empty()
-    {
-        return (!of.starts_with('[')).then(|| (of, number(count)));
-    }
-    for prefix in ["std::array<", "std::__1::array<"] {
-        if let Some(inner) = name.strip_prefix(prefix) {
-            let (of, count) = inner.strip_suffix('>')?.rsplit_once(',')?;
-            return Some((of.trim(), number(count)));
-        }
-    }
-    for prefix in ["std::vector<", "Vec<", "alloc::vec::Vec<", "Box<["] {
-        if let Some(inner) = name.strip_prefix(prefix) {
-            let inner = inner
-                .trim_end_matches("]>")
-                .strip_suffix('>')
-                .unwrap_or(inner);
-            let end = top_level_comma(inner).unwrap_or(inner.len());
-            return Some((inner[..end].trim(), None));
-        }
-    }
-    let open = name.find('[')?;
-    let close = open + name[open..].find(']')?;
-    // The elements of `T[4][8]` are rows, which have no type name here: only one-dimensional
-    // arrays are handled.
-    (close + 1 == name.len()).then(|| (name[..open].trim(), number(&name[open + 1..close])))
-}
-
-fn top_level_comma(text: &str) -> Option<usize> {
-    let mut depth = 0;
-    text.char_indices().find_map(|(i, c)| {
-        match c {
-            '<' | '(' | '[' => depth += 1,
-            '>' | ')' | ']' => depth -= 1,
-            _ => {}
-        }
-        (c == ',' && depth == 0).then_some(i)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -514,26 +460,5 @@ mod tests {
         ] {
             assert_eq!(member_path(field), path, "{field}");
         }
-    }
-
-    #[test]
-    fn array_types_of_four_languages() {
-        assert_eq!(array_type("counter[8]"), Some(("counter", Some(8))));
-        assert_eq!(array_type("struct a [2]"), Some(("struct a", Some(2))));
-        assert_eq!(array_type("[Slot; 2]"), Some(("Slot", Some(2))));
-        assert_eq!(
-            array_type("std::array<std::atomic<long>, 2ul>"),
-            Some(("std::atomic<long>", Some(2)))
-        );
-        assert_eq!(
-            array_type("std::vector<std::pair<int, int>, std::allocator<int>>"),
-            Some(("std::pair<int, int>", None))
-        );
-        assert_eq!(array_type("Vec<AtomicU64>"), Some(("AtomicU64", None)));
-        assert_eq!(array_type("int[4][8]"), None);
-        assert_eq!(array_type("queue"), None);
-        assert_eq!(array_type("[8]main.stats"), Some(("main.stats", Some(8))));
-        assert_eq!(array_type("[]main.stats"), Some(("main.stats", None)));
-        assert_eq!(array_type("[2][3]int"), None);
     }
 }

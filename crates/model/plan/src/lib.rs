@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod array;
+mod array_type;
 mod breaks;
 mod called;
 pub mod cores;

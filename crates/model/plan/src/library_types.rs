@@ -1,7 +1,7 @@
 //! Types whose layout the user can't change: numbers, pointers and types of the languages' libraries.
 
-/// Whether `name` is a type that the user can't put an alignment on: a number, a pointer, or a
-/// library's type.
+/// Whether `name` is a type that the user can't put an alignment on: a number, a pointer, a tuple or array,
+/// or a library's type.
 pub(crate) fn is_foreign_type(name: &str) -> bool {
     const NUMBERS: [&str; 40] = [
         "uint",
@@ -63,7 +63,11 @@ pub(crate) fn is_foreign_type(name: &str) -> bool {
     ];
     let name = name.trim();
     let first = name.split([' ', '<']).next().unwrap_or(name);
+    // C++ has `(anonymous namespace)::Slot`, which is the user's.
+    let is_tuple = name.starts_with('(') && name.ends_with(')') && name.contains(',');
     name.ends_with('*')
+        || is_tuple
+        || name.starts_with('[')
         || name.starts_with('*')
         || name.starts_with('&')
         || name.starts_with("_Atomic")
@@ -151,6 +155,9 @@ mod tests {
             "_Atomic(long)",
             "volatile int",
             "core::sync::atomic::AtomicU64",
+            "(AtomicU64, u64)",
+            "[AtomicU64; 4]",
+            "[4]uint64",
         ] {
             assert!(is_foreign_type(foreign), "{foreign}");
         }
@@ -161,6 +168,8 @@ mod tests {
             "app::Slot",
             "internal",
             "Longing",
+            "(anonymous namespace)::Slot",
+            "(anonymous struct)",
         ] {
             assert!(!is_foreign_type(own), "{own}");
         }
