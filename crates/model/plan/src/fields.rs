@@ -80,12 +80,14 @@ fn neighbouring_elements(layout: &Layout) -> Option<Advice> {
         .trim_start_matches("volatile ")
         .trim_start_matches("const ");
     let size = object.element_size?;
+    // Allocators round sizes up, so the objects need not lie at multiples of their size.
     let apart = |a: &Part, b: &Part| {
         let same = a.word.field == b.word.field && a.declared().is_some_and(|f| !f.is_empty());
-        same && b.position.abs_diff(a.position).is_multiple_of(size) && Group::of(a) != Group::of(b)
+        let far = b.position > a.position && b.position.abs_diff(a.position) >= size;
+        same && a.line == b.line && far && Group::of(a) != Group::of(b)
     };
     let parts = || layout.parts.iter().filter(|p| p.path.element.is_none());
-    let found = parts().any(|a| parts().any(|b| b.position > a.position && apart(a, b)));
+    let found = parts().any(|a| parts().any(|b| apart(a, b)));
     let (language, line) = (layout.language, layout.line_size);
     let how = language.type_on_own_lines(of, line);
     found.then(|| Advice {

@@ -5,6 +5,7 @@
 mod ahead;
 mod objects;
 mod places;
+mod spacing;
 
 pub use ahead::read_ahead;
 pub use objects::{
@@ -110,7 +111,7 @@ pub fn field(
         };
         return process.names.field_path(seen.handle, size, offset);
     }
-    let within = (offset % seen.stride + seen.stride - seen.phase) % seen.stride;
+    let within = seen.spacing.within(offset)?;
     let path = process.names.field_path(seen.handle, seen.size, within)?;
     // An empty path stands for the whole of the type.
     Some(if path.is_empty() {
@@ -170,7 +171,8 @@ fn lock_sites<'a>(
         if !in_library.iter().any(touched) {
             continue;
         }
-        let seen = seen.map(|seen| (seen.handle, seen.phase));
+        let seen =
+            seen.and_then(|seen| Some((seen.handle, seen.spacing.phase(offset, seen.size)?)));
         for call in process.names.lock_calls_on(object, seen, offset) {
             if sites.len() >= MOST_LOCK_SITES {
                 return sites;

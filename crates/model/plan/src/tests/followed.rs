@@ -362,38 +362,6 @@ fn inner_members_of_a_generic_type_are_told_apart_by_what_holds_them() {
     );
 }
 
-#[test]
-fn one_field_of_two_neighbours_is_no_pair_of_fields() {
-    let words = vec![
-        word(8, 8, ".kept", &[(1, 0, 0, 90, 0)]),
-        word(24, 8, ".kept", &[(2, 0, 0, 90, 0)]),
-    ];
-    let mut finding = global("mine", "volatile struct tally", 64, "a.c", words);
-    finding.object.kind = ObjectKind::Heap;
-    finding.object.size = None;
-    finding.object.element_size = Some(16);
-    let all = advise(&finding, 64);
-    assert_says(
-        &all[0],
-        &["neighbouring objects of type `struct tally` (16 bytes each)"],
-    );
-    assert_says(&all[0], &["on the first member of `struct tally`"]);
-    // A type of the language has no members, and nobody can change it.
-    let words = vec![
-        word(48, 8, "uint64_t", &[(1, 0, 0, 90, 0)]),
-        word(56, 8, "uint64_t", &[(2, 0, 0, 90, 0)]),
-    ];
-    let mut finding = global("counter", "uint64_t", 8, "a.c", words);
-    finding.object.kind = ObjectKind::Heap;
-    finding.object.size = None;
-    finding.object.element_size = Some(8);
-    let all = advise(&finding, 64);
-    assert_says(
-        &all[0],
-        &["make the element `struct padded { _Alignas(64) uint64_t value; }`"],
-    );
-}
-
 /// Both sides of a queue: watchpoints saw one wait for the other, and samples saw it read on.
 fn queue_in_doubt() -> Finding {
     let mut finding = global(

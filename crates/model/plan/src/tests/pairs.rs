@@ -2,7 +2,7 @@
 
 use super::{assert_says, fixes, global};
 use crate::advise;
-use sunder_findings::examples::{self, frame, word};
+use sunder_findings::examples::{self, frame, line, word};
 use sunder_findings::*;
 
 #[test]
@@ -107,4 +107,58 @@ fn a_variable_beside_a_block_gets_both_remedies() {
             "aligned_alloc(64, 64)",
         ],
     );
+}
+
+#[test]
+fn one_field_of_two_neighbours_is_no_pair_of_fields() {
+    let words = vec![
+        word(8, 8, ".kept", &[(1, 0, 0, 90, 0)]),
+        word(24, 8, ".kept", &[(2, 0, 0, 90, 0)]),
+    ];
+    let mut finding = global("mine", "volatile struct tally", 64, "a.c", words);
+    finding.object.kind = ObjectKind::Heap;
+    finding.object.size = None;
+    finding.object.element_size = Some(16);
+    let all = advise(&finding, 64);
+    assert_says(
+        &all[0],
+        &["neighbouring objects of type `struct tally` (16 bytes each)"],
+    );
+    assert_says(&all[0], &["on the first member of `struct tally`"]);
+    // A type of the language has no members, and nobody can change it.
+    let words = vec![
+        word(48, 8, "uint64_t", &[(1, 0, 0, 90, 0)]),
+        word(56, 8, "uint64_t", &[(2, 0, 0, 90, 0)]),
+    ];
+    let mut finding = global("counter", "uint64_t", 8, "a.c", words);
+    finding.object.kind = ObjectKind::Heap;
+    finding.object.size = None;
+    finding.object.element_size = Some(8);
+    let all = advise(&finding, 64);
+    assert_says(
+        &all[0],
+        &["make the element `struct padded { _Alignas(64) uint64_t value; }`"],
+    );
+}
+
+/// A member of two objects of 24 bytes, in chunks of 32 bytes of an allocator; and members of objects on two
+/// lines, each of which has another place on its line.
+#[test]
+fn neighbours_need_not_lie_at_multiples_of_their_size() {
+    let used = |at, name: &str, thread| word(at, 8, name, &[(thread, 0, 0, 90, 0)]);
+    let mut finding = global("w", "Worker", 64, "a.cpp", vec![]);
+    finding.object.kind = ObjectKind::Heap;
+    finding.object.size = None;
+    finding.object.element_size = Some(24);
+    finding.lines[0].words = vec![used(24, "done", 1), used(56, "done", 2)];
+    let first = |finding: &Finding| advise(finding, 64)[0].clone();
+    let neighbours = "neighbouring objects of type `Worker` (24 bytes each)";
+    assert_says(
+        &first(&finding),
+        &[neighbours, "`struct alignas(64) Worker`"],
+    );
+    finding.lines[0].words = vec![used(0, "done", 1), used(8, "id", 2)];
+    let other = vec![used(32, "done", 3), used(40, "id", 4)];
+    finding.lines.push(line(0x1040, 0, 10.0, other));
+    assert!(!first(&finding).text.contains(neighbours));
 }

@@ -1,6 +1,7 @@
 //! The objects that have bytes on a contended line, and what their types are. Used by the names of a
 //! line, and where only the objects are wanted: the names of instructions take several times as long.
 
+use super::spacing::{Spacing, Touch, is_bystander, operands};
 use crate::process::Process;
 use std::collections::{BTreeSet, HashMap};
 use sunder_access::{Address, CodeAddress, ThreadId};
@@ -113,16 +114,20 @@ pub struct TypedPointer {
     pub is_head: bool,
     /// Its size in bytes; 0 if unknown.
     pub size: u64,
-    pub(super) stride: u64,
-    /// The pointer's offset from the object's start, modulo the stride.
-    pub(super) phase: u64,
+    /// Where objects of the type begin.
+    pub(super) spacing: Spacing,
 }
 
 impl TypedPointer {
     /// The distance of elements, and the offset of the first one from the object's start; `None` if
-    /// there is only one.
+    /// there is only one, or if they do not lie as in an array.
     pub fn elements(&self) -> Option<(u64, u64)> {
-        (self.size > 0 && self.stride >= self.size).then_some((self.stride, self.phase))
+        match self.spacing {
+            Spacing::Elements { stride, first } if self.size > 0 && stride >= self.size => {
+                Some((stride, first))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -268,13 +273,6 @@ fn ranked(parts: &[Part]) -> Vec<usize> {
     order
 }
 
-/// Whether an object with so many accesses on a line counts for nothing beside one with `most`.
-const fn is_bystander(accesses: u64, most: u64) -> bool {
-    /// One access in so many.
-    const FEW: u64 = 50;
-    accesses.saturating_mul(FEW) < most
-}
-
 /// The writes and all accesses of a word.
 fn counts(word: &WordUse) -> (u64, u64) {
     word.threads.iter().fold((0, 0), |(writes, all), u| {
@@ -295,8 +293,8 @@ fn seen_through(
 }
 
 /// The typed pointer that most accesses to `object` on this line used, which has this owner. Each of the
-/// instructions votes with its accesses. A vote counts only if the operand lies where the type has it,
-/// seen from the object's start.
+/// instructions votes with its accesses. A vote for a block counts only if the operand lies where the type has
+/// it, seen from the block's start.
 pub fn seen_by(
     process: &mut Process,
     (line, owner): (Address, Option<u64>),
@@ -312,29 +310,37 @@ pub fn seen_by(
     if made_shared(object).is_some() {
         return None;
     }
-    let mut votes: HashMap<(TypeHandle, u64), (bool, u64, TypedPointer)> = HashMap::new();
+    let mut votes: HashMap<TypeHandle, Votes> = HashMap::new();
+    let whole = is_block(object);
     for site in sites {
         let Some(typed) = process.names.typed_access(site.instruction) else {
             continue;
         };
-        let first = site.bytes.iter().next().unwrap_or(0);
-        let address = process.origin(line.offset(first as i64), owner);
-        let Some(offset) = object.offset_of(address) else {
+        let mut offset = |byte: u64| {
+            let address = process.origin(line.offset(byte as i64), owner);
+            let offset = object.offset_of(address)?;
+            object
+                .size
+                .is_none_or(|size| offset < size)
+                .then_some(offset)
+        };
+        let at: Vec<u64> = operands(site.bytes)
+            .into_iter()
+            .filter_map(&mut offset)
+            .collect();
+        let Some(&first) = at.first() else {
             continue;
         };
         let stride = typed.element_stride.max(1);
         // A block starts with an element. In other memory (custom allocators, unknown mappings)
-        // only the phase can be learned.
-        let phase = typed
-            .offset_in_type
-            .map(|within| (offset % stride + stride - within % stride) % stride);
-        let whole = is_block(object);
-        let phase = match (phase, whole) {
-            (Some(phase), _) => phase,
-            (None, true) => 0,
+        // only the operands tell where the type begins.
+        let within = match (typed.offset_in_type, whole) {
+            (Some(within), _) => within,
+            (None, true) => first % stride,
             (None, false) => continue,
         };
-        if typed.storage != Storage::Pointer || (whole && phase != 0) {
+        let misfit = whole && first % stride != within % stride;
+        if typed.storage != Storage::Pointer || misfit {
             continue;
         }
         // The C library knows only a mutex or a futex word in what is a record of the user's.
@@ -344,35 +350,55 @@ pub fn seen_by(
         if foreign && !(typed.type_name.starts_with("pthread_") && fits) {
             continue;
         }
-        let seen = TypedPointer {
-            variable: typed
-                .variable
-                .filter(|v| !foreign && says_something(v))
-                // The pointer of a slice of Rust.
-                .map(|v| v.trim_end_matches(".data_ptr").to_owned()),
-            type_name: typed.type_name,
-            handle: typed.type_handle,
-            own_record: typed.own_record,
-            is_head: typed.is_head
-                || whole
-                    && object
-                        .size
-                        .is_some_and(|size| !holds_elements(size, typed.type_size)),
-            size: typed.type_size,
-            stride,
-            phase,
-        };
-        votes
-            .entry((seen.handle, seen.phase))
-            .or_insert_with(|| (typed.own_record, 0, seen))
-            .1 += site.count.max(1);
+        let count = site.count.max(1);
+        let exact = typed.exact;
+        let voted = votes.entry(typed.type_handle).or_insert_with(|| Votes {
+            count: 0,
+            touches: Vec::new(),
+            seen: TypedPointer {
+                variable: typed
+                    .variable
+                    .filter(|v| !foreign && says_something(v))
+                    // The pointer of a slice of Rust.
+                    .map(|v| v.trim_end_matches(".data_ptr").to_owned()),
+                type_name: typed.type_name,
+                handle: typed.type_handle,
+                own_record: typed.own_record,
+                is_head: typed.is_head
+                    || whole
+                        && object
+                            .size
+                            .is_some_and(|size| !holds_elements(size, typed.type_size)),
+                size: typed.type_size,
+                spacing: Spacing::Elements { stride, first: 0 },
+            },
+        });
+        voted.count += count;
+        voted.touches.extend(at.into_iter().map(|at| Touch {
+            start: (at as i64).wrapping_sub(within as i64),
+            exact,
+            count,
+        }));
     }
     // A record type says more than a number type.
-    votes
+    let most = votes
         .into_values()
-        .max_by_key(|(own, count, seen)| (*own, *count, seen.size))
-        .filter(|(own, _, _)| *own || object.type_handle.is_none())
-        .map(|(_, _, seen)| seen)
+        .max_by_key(|voted| (voted.seen.own_record, voted.count, voted.seen.size))
+        .filter(|voted| voted.seen.own_record || object.type_handle.is_none())?;
+    let mut seen = most.seen;
+    if !whole && let Spacing::Elements { stride, .. } = seen.spacing {
+        seen.spacing = Spacing::of(&most.touches, stride)?;
+    }
+    Some(seen)
+}
+
+/// The accesses to an object through pointers to one type.
+struct Votes {
+    /// How many there are.
+    count: u64,
+    /// Where they tell that the type begins.
+    touches: Vec<Touch>,
+    seen: TypedPointer,
 }
 
 /// Whether a block of `size` bytes may be an array of elements of `each` bytes: it has room for two, and
@@ -419,12 +445,5 @@ mod tests {
         assert!(!holds_elements(96, 88));
         assert!(!holds_elements(2218, 160));
         assert!(!holds_elements(16, 0));
-    }
-
-    #[test]
-    fn two_of_880_accesses_are_a_bystanders() {
-        assert!(is_bystander(2, 878));
-        assert!(!is_bystander(20, 860));
-        assert!(!is_bystander(1, 1));
     }
 }
