@@ -1,8 +1,8 @@
 //! Reading types from the debug information.
 
 use super::{Dimension, MAX_DEPTH, Member, Shape, Type, TypeId, TypeTable};
-use crate::dwarf::{DebugInfo, DieRef, Language, LoadedEntry, LoadedUnit};
-use gimli::{AttributeValue, constants as dw};
+use crate::dwarf::{Bytes, DebugInfo, DieRef, Language, LoadedEntry, LoadedUnit};
+use gimli::{AttributeValue, Reader, constants as dw};
 use std::collections::HashMap;
 
 /// A type larger than the address space is taken for a broken file.
@@ -312,7 +312,9 @@ fn placement(entry: &LoadedEntry, size: Option<u64>) -> Option<(u64, Option<(u64
     }
     let at = match entry.attr_value(dw::DW_AT_data_member_location) {
         None => 0,
-        Some(AttributeValue::Exprloc(_) | AttributeValue::Block(_)) => return None,
+        Some(AttributeValue::Exprloc(gimli::Expression(steps)) | AttributeValue::Block(steps)) => {
+            added(steps)?
+        }
         Some(value) => value.udata_value()?,
     };
     if let (Some(from_top), Some(count)) = (LoadedUnit::number(entry, dw::DW_AT_bit_offset), bits) {
@@ -325,6 +327,14 @@ fn placement(entry: &LoadedEntry, size: Option<u64>) -> Option<(u64, Option<(u64
         return Some((first / 8, Some((first % 8, count))));
     }
     Some((at, None))
+}
+
+/// The number that an expression of one operation adds to a record's address, as DWARF 2 writes the
+/// place of a member. Others compute it from the record's data.
+fn added(mut steps: Bytes) -> Option<u64> {
+    let operation = gimli::DwOp(steps.read_u8().ok()?);
+    let number = steps.read_uleb128().ok()?;
+    (operation == dw::DW_OP_plus_uconst && steps.is_empty()).then_some(number)
 }
 
 #[cfg(test)]
@@ -364,6 +374,39 @@ mod tests {
             let mut entries = Vec::new();
             collect_members(&unit, record, 0, &mut entries).expect("sound entries");
             assert_eq!(entries.len(), found, "{depth}");
+        }
+    }
+
+    /// What an expression of these bytes adds, as the place of a member.
+    fn place_of_member(steps: &[u8]) -> Option<u64> {
+        // A unit, and a member with its place in a block of one byte's length.
+        let kinds = vec![1, 0x11, 1, 0, 0, 2, 0x0d, 0, 0x38, 0x0a, 0, 0, 0];
+        let mut entries = vec![1, 2, steps.len() as u8];
+        entries.extend(steps);
+        entries.push(0);
+        let info = one_unit(&entries);
+        let member = info.len() - entries.len() + 1;
+        let unit = LoadedUnit::first_of(dwarf_of(info, kinds)).expect("a unit");
+        let entry = unit.entry(member).expect("a member");
+        placement(&entry, Some(8)).map(|(offset, _)| offset)
+    }
+
+    #[test]
+    fn a_place_may_be_an_expression_that_adds_a_number() {
+        assert_eq!(place_of_member(&[0x23, 8]), Some(8));
+        assert_eq!(place_of_member(&[0x23, 0x80, 1]), Some(128));
+        // A virtual base; two numbers; a constant; damaged ones.
+        let virtual_base = [0x12, 0x06, 0x48, 0x1c, 0x06, 0x22];
+        let others: [&[u8]; 6] = [
+            &virtual_base,
+            &[0x23, 8, 0x23, 8],
+            &[0x10, 8],
+            &[0x23],
+            &[0x23, 0x80],
+            &[],
+        ];
+        for steps in others {
+            assert_eq!(place_of_member(steps), None, "{steps:?}");
         }
     }
 }
