@@ -85,8 +85,10 @@ impl Language {
     }
 
     fn of_file(path: &str) -> Option<Self> {
-        let (_, extension) = path.rsplit_once('.')?;
+        let (before, extension) = path.rsplit_once('.')?;
         match extension {
+            // What Nim's compiler makes of a module.
+            "c" | "cpp" if before.ends_with(".nim") => Some(Self::Other),
             "c" => Some(Self::C),
             "cc" | "cpp" | "cxx" | "c++" | "C" | "hpp" | "hh" | "hxx" | "h++" | "ipp" | "tcc" => {
                 Some(Self::Cpp)
@@ -385,6 +387,8 @@ mod tests {
             ("main.go", Some(Language::Go)),
             ("solve.f90", Some(Language::Fortran)),
             ("main.adb", Some(Language::Other)),
+            ("cache/@mcount.nim.c", Some(Language::Other)),
+            ("nim.c", Some(Language::C)),
             ("x.h", None),
             ("Makefile", None),
         ] {

@@ -31,6 +31,11 @@ pub(crate) enum Language {
 
 impl Language {
     pub(crate) fn of(path: &Path) -> Option<Self> {
+        // What Nim's compiler makes is made again by the next build.
+        let made = |file: &str| file.ends_with(".nim.c") || file.ends_with(".nim.cpp");
+        if path.to_str().is_some_and(made) {
+            return None;
+        }
         Some(match path.extension()?.to_str()? {
             "c" => Self::C,
             "h" => Self::Header,
@@ -310,6 +315,14 @@ fn parse(text: &str, language: Language) -> Result<Tree, Unsure> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_a_compiler_made_is_no_source() {
+        let of = |path: &str| Language::of(Path::new(path));
+        assert_eq!(of("cache/@mcount.nim.c"), None);
+        assert_eq!(of("cache/@mcount.nim.cpp"), None);
+        assert_eq!(of("nim.c"), Some(Language::C));
+    }
 
     #[test]
     fn only_regular_files_below_the_folder_are_read() {

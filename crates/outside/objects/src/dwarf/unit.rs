@@ -147,6 +147,25 @@ impl LoadedUnit {
 
     /// The language of the unit's source.
     pub(crate) fn language(&self) -> Language {
+        match self.language_as_stated() {
+            Language::C | Language::Cpp if self.is_made_of_another() => Language::Other,
+            stated => stated,
+        }
+    }
+
+    /// Whether the source is not what the unit states: Zig's compiler calls its own language C, and Nim's makes
+    /// C or C++ that nobody edits.
+    fn is_made_of_another(&self) -> bool {
+        let text = |name| {
+            let root = self.entry(self.unit.header.root_offset().0)?;
+            self.text(root.attr_value(name)?)
+        };
+        let by_zig = |producer: &str| producer.starts_with("zig ");
+        let by_nim = |file: &str| file.ends_with(".nim.c") || file.ends_with(".nim.cpp");
+        text(dw::DW_AT_producer).is_some_and(by_zig) || text(dw::DW_AT_name).is_some_and(by_nim)
+    }
+
+    fn language_as_stated(&self) -> Language {
         match self.stated_language() {
             Some(
                 dw::DW_LANG_C_plus_plus
@@ -192,5 +211,39 @@ impl LoadedUnit {
             AttributeValue::Language(language) => Some(language),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dwarf::made::{dwarf_of, one_unit};
+
+    /// The language of a unit that states this producer, number of a language, and name of a file.
+    fn language(producer: &str, stated: u8, file: &str) -> Language {
+        let kinds = vec![
+            1, 0x11, 0, 0x25, 0x08, 0x13, 0x0b, 0x03, 0x08, 0, 0, //
+            0,
+        ];
+        let mut entries = vec![1];
+        entries.extend(producer.bytes().chain([0, stated]));
+        entries.extend(file.bytes().chain([0]));
+        let unit = LoadedUnit::first_of(dwarf_of(one_unit(&entries), kinds)).expect("a unit");
+        unit.language()
+    }
+
+    #[test]
+    fn what_is_stated_as_c_may_be_made_of_another_language() {
+        let (c99, cpp) = (0x0c, 0x04);
+        assert_eq!(language("zig 0.15.1", c99, "root"), Language::Other);
+        let gcc = "GNU C17 12.2.0";
+        let made = "/tmp/nim/@mcount.nim.c";
+        assert_eq!(language(gcc, c99, made), Language::Other);
+        let made = "/tmp/nim/@mcount.nim.cpp";
+        assert_eq!(language("GNU C++17", cpp, made), Language::Other);
+        assert_eq!(language(gcc, c99, "nim.c"), Language::C);
+        // As `zig cc` says of C.
+        assert_eq!(language("clang version 20.1.2", c99, "a.c"), Language::C);
+        assert_eq!(language("GNU C++17", cpp, "a.cpp"), Language::Cpp);
     }
 }
