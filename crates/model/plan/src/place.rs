@@ -28,6 +28,17 @@ pub(crate) fn start_on_a_line(layout: &Layout, object: &Object, at: &str) -> (Fi
             )
         }
         _ if object.is_bare_stack() => (Fix::Separate, off_the_stack(layout, object)),
+        // What no declaration has.
+        ObjectKind::Mapping | ObjectKind::Unknown => {
+            let what = match object.type_name {
+                Some(_) => called(object),
+                None => format!("what lies in {}", called(object)),
+            };
+            (
+                Fix::Align,
+                format!("let {what}{at} begin at a multiple of {line} bytes"),
+            )
+        }
         _ => (
             Fix::Align,
             format!("{}{at}", language.align_variable(&called(object), line)),

@@ -162,3 +162,32 @@ fn neighbours_need_not_lie_at_multiples_of_their_size() {
     finding.lines.push(line(0x1040, 0, 10.0, other));
     assert!(!first(&finding).text.contains(neighbours));
 }
+
+#[test]
+fn memory_that_no_declaration_has_is_not_declared() {
+    let words = vec![
+        word(0, 8, "taken", &[(1, 0, 0, 9, 0)]),
+        word(8, 8, "seq", &[(2, 0, 0, 9, 0)]),
+    ];
+    let mut finding = global("taken", "long", 8, "a.c", words);
+    for kind in [ObjectKind::Unknown, ObjectKind::Mapping] {
+        finding.neighbour = Some(Object {
+            kind,
+            type_name: Some("slot".into()),
+            ..Object::default()
+        });
+        let typed = advise(&finding, 64)[0].text.clone();
+        assert!(typed.contains("declare `taken` with `_Alignas(64)`"));
+        assert!(
+            typed.contains("let `slot` begin at a multiple of 64 bytes"),
+            "{typed}"
+        );
+        finding.neighbour = Some(Object {
+            kind,
+            ..Object::default()
+        });
+        let bare = advise(&finding, 64)[0].text.clone();
+        assert!(bare.contains("let what lies in the "), "{bare}");
+        assert!(!bare.contains("declare the"), "{bare}");
+    }
+}

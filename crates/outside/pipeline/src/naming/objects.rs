@@ -199,21 +199,33 @@ fn share_types(parts: &[Part], seen: &mut [Option<TypedPointer>]) {
     }
 }
 
-/// The object at `address`. For a heap without records only the line is known: the mapping as a
-/// whole is not an object.
+/// The object at `address`.
 fn object_at(
     process: &mut Process,
     line: Address,
     address: Address,
     context: &ObjectContext,
 ) -> ObjectName {
-    let mut object = process.names.object_at(address, context);
-    if object.kind == ObjectKind::Heap && context.heap.is_none() {
-        object.name = None;
-        object.size = None;
-        object.start = line;
+    let object = process.names.object_at(address, context);
+    match object.kind {
+        ObjectKind::Heap if context.heap.is_none() => without_extent(object, line),
+        ObjectKind::Unknown => {
+            let line = process.judge.config().granule().base(address);
+            without_extent(object, line)
+        }
+        _ => object,
     }
-    object
+}
+
+/// The object where only the line is known: of a heap without records, whose mapping as a whole is no object,
+/// and of memory whose mapping is gone. Two bytes of it on a line are no two objects.
+fn without_extent(object: ObjectName, line: Address) -> ObjectName {
+    ObjectName {
+        name: None,
+        size: None,
+        start: line,
+        ..object
+    }
 }
 
 /// Whether the byte at `address` belongs to this object too. Where only the stack or the mapping is
@@ -434,7 +446,24 @@ fn says_something(variable: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{holds_elements, is_bystander};
+    use super::*;
+
+    /// As in a mapping that was moved before its lines were named: what one instruction uses there are
+    /// neighbours of one type, and no two variables.
+    #[test]
+    fn bytes_of_a_line_in_no_mapping_are_one_object() {
+        let at = |start| ObjectName {
+            start: Address(start),
+            ..ObjectName::default()
+        };
+        let line = Address(0x1000);
+        let (one, other) = (
+            without_extent(at(0x1008), line),
+            without_extent(at(0x1028), line),
+        );
+        assert_eq!(one, other);
+        assert_eq!(other.offset_of(Address(0x1028)), Some(0x28));
+    }
 
     #[test]
     fn a_block_is_an_array_if_little_is_left_behind_its_elements() {
