@@ -141,11 +141,15 @@ fn separate(layout: &Layout, groups: &BTreeSet<Group>) -> Advice {
             "Give each element lines of its own: {}.",
             layout.language.wrap_element(layout.line_size)
         ),
-        None => {
+        None if meet_in_a_member(layout) => {
             "They meet inside one member, which no order of the members takes apart: give each \
                  thread a member of its own."
                 .to_owned()
         }
+        None => format!(
+            "Keep what different threads use at least {} bytes apart, each on lines of its own.",
+            layout.line_size
+        ),
     };
     Advice {
         fix: Fix::Separate,
@@ -158,6 +162,14 @@ fn separate(layout: &Layout, groups: &BTreeSet<Group>) -> Advice {
         ),
         grows_by: growth(layout),
     }
+}
+
+/// Whether parts of different groups are known to lie in one member.
+fn meet_in_a_member(layout: &Layout) -> bool {
+    let parts = || layout.parts.iter().filter(|p| p.is_in_member(layout));
+    let one =
+        |a: &Part, b: &Part| Group::of(a) != Group::of(b) && a.member(layout) == b.member(layout);
+    parts().any(|a| parts().any(|b| one(a, b)))
 }
 
 /// How to bring the fields of different threads onto different lines; `None` if they meet inside

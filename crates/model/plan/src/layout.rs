@@ -391,6 +391,16 @@ impl Part<'_> {
         Some(format!("field {leaf} of `{of}`"))
     }
 
+    /// Whether its member is known: without the members of a type, a path is the variable's name alone.
+    pub(crate) fn is_in_member(&self, layout: &Layout) -> bool {
+        let path = member_path(self.declared().unwrap_or_default());
+        let variable = layout.finding.object.name.as_deref().unwrap_or_default();
+        let is_variable = variable
+            .strip_suffix(path)
+            .is_some_and(|outer| outer.is_empty() || outer.ends_with("::"));
+        !path.is_empty() && !is_variable
+    }
+
     /// The field in backquotes, or its bytes. The field of a block that is one scalar has no
     /// name. The member of an object without a name is called as in its declaration, and an element
     /// as in the code: `lock` and `table[3]`, not `.lock` and `[3]`.

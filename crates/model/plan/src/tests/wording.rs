@@ -109,3 +109,21 @@ fn code_on_a_stack_is_the_programs_before_the_c_librarys() {
     let text = advise(&finding, 64).remove(0).text;
     assert!(text.contains("__pthread_join"), "{text}");
 }
+
+#[test]
+fn only_a_known_member_holds_what_threads_use() {
+    let two = |field: &str, size| {
+        let words = vec![
+            word(0, 8, field, &[(1, 0, 0, 90, 0)]),
+            word(8, 8, field, &[(2, 0, 0, 90, 0)]),
+        ];
+        advise(&global("app::st", "struct stats", size, "a.c", words), 64)[0]
+            .text
+            .clone()
+    };
+    let inside = "They meet inside one member";
+    assert!(two("st.both", 16).contains(inside));
+    let unknown = two("st", 16);
+    assert!(!unknown.contains(inside), "{unknown}");
+    assert!(unknown.contains("at least 64 bytes apart"), "{unknown}");
+}
