@@ -113,22 +113,28 @@ fn members(layout: &Layout, pick: impl Fn(&Part) -> bool) -> Vec<String> {
         .collect()
 }
 
+/// The fields of a group with who uses them, as in a list; what is written now and then apart from what is not.
+fn describe(layout: &Layout, group: Group) -> Vec<String> {
+    let whose = match group {
+        Group::Read => "read by several threads".to_owned(),
+        Group::Owned(thread) => layout.thread(thread),
+        Group::Published(thread) => {
+            format!("written by {}, read by others", layout.thread(thread))
+        }
+        Group::Shared => "written by several threads".to_owned(),
+    };
+    let seldom = |p: &Part| group == Group::Read && p.word.stores() > 0;
+    let told = |seldom_too: bool, more: &str| {
+        let fields = members(layout, |p| Group::of(p) == group && seldom(p) == seldom_too);
+        (!fields.is_empty()).then(|| format!("{} ({whose}{more})", short_list(&fields, 4)))
+    };
+    let told = [told(false, ""), told(true, ", seldom written")];
+    told.into_iter().flatten().collect()
+}
+
 fn separate(layout: &Layout, groups: &BTreeSet<Group>) -> Advice {
-    let described: Vec<String> = groups
-        .iter()
-        .map(|&group| {
-            let fields = short_list(&members(layout, |p| Group::of(p) == group), 4);
-            match group {
-                Group::Read => format!("{fields} (read by several threads)"),
-                Group::Owned(thread) => format!("{fields} ({})", layout.thread(thread)),
-                Group::Published(thread) => format!(
-                    "{fields} (written by {}, read by others)",
-                    layout.thread(thread)
-                ),
-                Group::Shared => format!("{fields} (written by several threads)"),
-            }
-        })
-        .collect();
+    let described = groups.iter().flat_map(|&group| describe(layout, group));
+    let described: Vec<String> = described.collect();
     // Parts without members are elements.
     let elements = layout
         .parts

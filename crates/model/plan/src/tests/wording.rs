@@ -127,3 +127,20 @@ fn only_a_known_member_holds_what_threads_use() {
     assert!(!unknown.contains(inside), "{unknown}");
     assert!(unknown.contains("at least 64 bytes apart"), "{unknown}");
 }
+
+/// One write in a hundred does not make its writer the owner, but a reader of the picture sees it.
+#[test]
+fn what_is_seldom_written_is_called_so() {
+    let words = vec![
+        word(0, 8, "s.kept", &[(3, 500, 0, 0, 0), (4, 500, 0, 0, 0)]),
+        word(8, 8, "s.limit", &[(3, 500, 5, 0, 0), (4, 500, 0, 0, 0)]),
+        word(16, 8, "s.one", &[(1, 0, 0, 900, 0)]),
+        word(24, 8, "s.two", &[(2, 0, 0, 900, 0)]),
+    ];
+    let all = advise(&global("s", "struct s", 32, "a.c", words), 64);
+    let told = [
+        "`s.kept` (read by several threads)",
+        "`s.limit` (read by several threads, seldom written)",
+    ];
+    assert_says(&all[0], &told);
+}
