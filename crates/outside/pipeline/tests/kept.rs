@@ -4,8 +4,10 @@
 use proptest::prelude::*;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use sunder_findings::{Findings, Machine, Program, Run, Sharing};
+use std::process::Command;
+use sunder_findings::{Findings, Machine, ObjectKind, Program, Run, Sharing};
 use sunder_pipeline::rejudge;
 use sunder_recording::{
     Access, Begin, Block, Burst, Claim, Code, End, Executed, Kind, Mapping, OwnerChange,
@@ -303,6 +305,144 @@ fn processes_and_their_mappings_are_bounded() {
     }
     let error = judged(&steps, None).expect_err("too much").to_string();
     assert!(error.contains("than can be kept"), "{error}");
+}
+
+/// A run in which two threads add to two words of a line all the time, by the instruction at `code`, which has
+/// the address of a word less `displacement` in `rdi`.
+fn two_writers(
+    words: [u64; 2],
+    displacement: u64,
+    code: &Code,
+    mappings: Vec<Mapping>,
+) -> Findings {
+    let threads = [PROCESS, PROCESS + 1];
+    let mut steps = run_of(0);
+    steps.truncate(5);
+    steps[2] = Step::Mappings {
+        process: PROCESS,
+        mappings,
+    };
+    steps.push(Step::Code(code.clone()));
+    let both = || threads.into_iter().zip(words);
+    for turn in 0..400 {
+        for (thread, word) in both() {
+            let mut taken = sample(1_000_000 + turn * 100_000 + u64::from(thread), thread, 0);
+            taken.registers[7] = word - displacement;
+            taken.ip = code.start;
+            steps.push(Step::Sample(taken));
+        }
+        if turn % 40 == 39 {
+            steps.push(Step::Resolved(Vec::new()));
+        }
+    }
+    let accesses = (0..100).flat_map(|turn| {
+        both().map(move |(thread, word)| Access {
+            instruction: code.start,
+            width: 8,
+            ..trapped(
+                50_000_000 + turn * 200 + u64::from(thread % 2) * 100,
+                thread,
+                word,
+            )
+        })
+    });
+    steps.push(Step::Watched(Burst {
+        process: PROCESS,
+        words: words.to_vec(),
+        started: 49_999_000,
+        ended: 50_020_000,
+        accesses: accesses.collect(),
+    }));
+    steps.push(Step::End(end()));
+    judged(&steps, None).expect("whole")
+}
+
+fn loop_at(start: u64, bytes: &[u8]) -> Code {
+    Code {
+        start,
+        bytes: bytes.to_vec(),
+        exact_start: true,
+        entries: Vec::new(),
+        tables_known: true,
+        stable: true,
+    }
+}
+
+/// As of an array that was moved by `mremap` before its lines were named.
+#[test]
+fn words_in_no_mapping_are_no_two_objects() {
+    // `lock add qword [rdi], 1` in a loop.
+    let code = loop_at(CODE, &[0xf0, 0x48, 0x83, 0x07, 0x01, 0xeb, 0xf9]);
+    let words = [DATA, DATA + 32];
+    let found = two_writers(words, 0, &code, vec![mapping(CODE, true)]);
+    let finding = found.findings.first().expect("false sharing");
+    assert_eq!(finding.object.kind, ObjectKind::Unknown, "{finding:#?}");
+    assert_eq!(finding.neighbour, None);
+    assert_eq!(finding.lines[0].object_offset, Some(0));
+}
+
+/// Two objects of 24 bytes, in chunks of 32 bytes that an allocator of the program's own took from a mapping.
+#[test]
+fn objects_in_chunks_have_their_own_members() {
+    const SOURCE: &str = r#"
+        struct worker { void *next; unsigned long done; int id, spare; };
+        void work(struct worker *w) { for (;;) asm volatile("lock addq $1, %0" : "+m"(w->done)); }
+    "#;
+    // `lock add qword [rdi+8], 1` in a loop.
+    const WORK: [u8; 8] = [0xf0, 0x48, 0x83, 0x47, 0x08, 0x01, 0xeb, 0xf8];
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (source, program) = (folder.path().join("work.c"), folder.path().join("work"));
+    std::fs::write(&source, SOURCE).expect("space");
+    let options = [
+        "-g",
+        "-O2",
+        "-nostdlib",
+        "-static",
+        "-no-pie",
+        "-Wl,-e,work",
+    ];
+    let mut gcc = Command::new("gcc");
+    let Ok(built) = gcc
+        .args(options)
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .output()
+    else {
+        println!("SKIP: gcc is not installed");
+        return;
+    };
+    assert!(built.status.success(), "{built:?}");
+    let file = std::fs::read(&program).expect("readable");
+    let at = file.windows(WORK.len()).position(|bytes| bytes == WORK);
+    let at = at.expect("the loop") as u64;
+    // The segment with the code is mapped where the linker put it, with the file's distance within pages.
+    let mapped = Mapping {
+        file_offset: at & !0xfff,
+        path: program.to_str().expect("a plain name").to_owned(),
+        inode: std::fs::metadata(&program).expect("it is there").ino(),
+        ..mapping(CODE & !0xfff, true)
+    };
+    let code = loop_at(mapped.start + at % 0x1000, &WORK);
+    let start = DATA & !0xfff;
+    let mappings = vec![mapped, mapping(start, false)];
+    let found = two_writers([start + 24, start + 56], 8, &code, mappings);
+    let finding = found.findings.first().expect("false sharing");
+    assert_eq!(
+        finding.object.type_name.as_deref(),
+        Some("struct worker"),
+        "{finding:#?}"
+    );
+    let fields = finding.lines[0]
+        .words
+        .iter()
+        .map(|word| word.field.as_deref());
+    assert_eq!(fields.collect::<Vec<_>>(), [Some(".done"), Some(".done")]);
+    let advice = &finding.advice[0].text;
+    assert!(
+        advice.contains("neighbouring objects of type `struct worker`"),
+        "{advice}"
+    );
 }
 
 proptest! {
