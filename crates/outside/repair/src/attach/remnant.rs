@@ -64,9 +64,10 @@ struct AtWork {
 impl fmt::Display for AtWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tool, process } = self;
+        // SIGTERM, as a Sunder that a script has started in the background ignores SIGINT.
         write!(
             f,
-            "another Sunder (process {tool}) is at work in process {process}; end it first (kill -INT {tool})"
+            "another Sunder (process {tool}) is at work in process {process}; end it first (kill {tool})"
         )
     }
 }
@@ -118,4 +119,20 @@ fn has_mapped(process: ProcessId, mapping: &Mapping) -> bool {
         its.iter()
             .any(|m| is_control(m) && m.inode == mapping.inode)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shell has programs that it starts in the background ignore SIGINT.
+    #[test]
+    fn a_sunder_at_work_is_to_be_ended_by_the_signal_that_always_ends_it() {
+        let at_work = AtWork {
+            tool: 12,
+            process: ProcessId(7),
+        };
+        let said = at_work.to_string();
+        assert!(said.ends_with("end it first (kill 12)"), "{said}");
+    }
 }
