@@ -41,15 +41,15 @@ impl<'a> Both<'a> {
         isolate: &'a sunder_protect::Options,
         plan: Option<&Findings>,
     ) -> Result<Self> {
+        let is_planned = mover.leaves_any_to_others();
         let mut both = Self {
             mover,
             isolator: Protector::new(isolate)?,
             placer: Placer::default(),
-            is_planned: false,
+            is_planned,
             made_way: None,
         };
         if let Some((plan, cure)) = plan.and_then(|plan| Some((plan, plan.cure.as_ref()?))) {
-            both.is_planned = !cure.isolated.is_empty();
             let program = plan.program.path.as_deref();
             both.placer
                 .follow(&cure.placed, program, &mut both.isolator);

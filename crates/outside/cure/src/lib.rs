@@ -76,8 +76,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
     let plan = options.plan.as_ref().map(open).transpose()?;
     if let Some(saved) = &plan {
         let cure = || saved.cure.iter();
-        let isolated = cure().flat_map(|cure| &cure.isolated);
-        let isolated: Vec<String> = isolated.map(|one| one.object.clone()).collect();
+        let isolated: Vec<_> = cure().flat_map(|cure| &cure.isolated).cloned().collect();
         let placed = cure().flat_map(|cure| &cure.placed);
         let placed: Vec<&Object> = placed.map(|one| &one.object).collect();
         mover.follow(saved, &isolated, &placed);

@@ -43,7 +43,7 @@ pub struct Chooser {
     pending: Option<Pending>,
     /// The objects of a saved result.
     pub known: Known,
-    /// Objects that are left to another remedy.
+    /// Objects that a saved result says not to move.
     pub left: LeftByPlan,
     objects: Objects,
     /// If not all lines may be moved, those that may.
@@ -176,7 +176,7 @@ impl Chooser {
         if worth && let Some(left) = self.left.object(process, first) {
             let (page, len) = around(first.line.0, settled.iter().copied());
             self.decisions.decide(page, len);
-            self.left.pages.push(Span::new(Address(page), len));
+            self.left.on_pages(&left, Span::new(Address(page), len));
             self.pending = None;
             return Look::Leave(left);
         }

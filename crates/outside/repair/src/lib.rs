@@ -33,6 +33,7 @@ mod proposal;
 mod repairer;
 mod request;
 mod sampled;
+mod saved;
 mod serve;
 mod soundness;
 mod tell;
@@ -50,7 +51,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use sunder_access::{Span, Time};
-use sunder_findings::{Findings, Limit, Object, ObjectKind};
+use sunder_findings::{Findings, IsolatedObject, Limit, Object, ObjectKind};
 use sunder_live::{
     Begun, Observation, ObserveOptions, ObserverChoice, Show, observe_with, program,
 };
@@ -152,20 +153,25 @@ impl Repairer {
     }
 
     /// Moves the objects of the result of an earlier run as soon as threads contend for them, but
-    /// not those that were `isolated` then, or whose blocks get lines of their own when they are
-    /// allocated.
-    pub fn follow(&mut self, saved: &Findings, isolated: &[String], placed: &[&Object]) {
-        let is_isolated = |name: &str| isolated.iter().any(|one| one == name);
+    /// not those that were moved in vain or `isolated` then, or whose blocks get lines of their own
+    /// when they are allocated.
+    pub fn follow(&mut self, saved: &Findings, isolated: &[IsolatedObject], placed: &[&Object]) {
+        let left = saved::left(saved, isolated);
         let is_placed = |object: &Object| {
             let same = |one: &&Object| one.allocation == object.allocation;
             object.kind == ObjectKind::Heap && placed.iter().any(same)
         };
         let mut moved = saved.clone();
         moved.findings.retain(|finding| {
-            !is_isolated(finding.object.short_name()) && !is_placed(&finding.object)
+            !left.contains_key(finding.object.short_name()) && !is_placed(&finding.object)
         });
         self.chooser.known = Known::of(&moved);
-        self.chooser.left = LeftByPlan::new(isolated);
+        self.chooser.left = LeftByPlan::new(left);
+    }
+
+    /// Whether the followed result says that another remedy is to take some of its objects.
+    pub fn leaves_any_to_others(&self) -> bool {
+        self.chooser.left.isolates_any()
     }
 
     /// The pages of what the followed result left to another remedy, as far as they were seen in this run.

@@ -2,6 +2,7 @@
 //! `repairer` at the end. Must not change anything.
 
 use super::attempt::{Attempt, Stay};
+use super::saved::IN_VAIN;
 use super::serve::Server;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_access::{Address, CodeAddress, Time};
@@ -121,14 +122,14 @@ fn shown(stay: &Stay, refusal: Option<&str>, seconds: &dyn Fn(u64) -> f64) -> Mo
             (BY_TOOL, ..) if stay.undone => YOU.into(),
             (BY_TOOL, .., Some(why)) => why.why().into(),
             (BY_TOOL, _, Some(gain), _) if gain >= WORTH_KEEPING => format!(
-                "it did not help: one of the threads got on {:.2} times as fast as before",
+                "{IN_VAIN}: one of the threads got on {:.2} times as fast as before",
                 stay.least_gain().unwrap_or(gain)
             ),
             (BY_TOOL, _, Some(gain), _) if gain * WORTH_KEEPING < 1.0 => {
-                format!("it did not help: threads got on {gain:.2} times as fast as before")
+                format!("{IN_VAIN}: threads got on {gain:.2} times as fast as before")
             }
             (BY_TOOL, _, Some(gain), _) => format!(
-                "it did not help: threads got on {gain:.2} times as fast as before, and less than \
+                "{IN_VAIN}: threads got on {gain:.2} times as fast as before, and less than \
                  {WORTH_KEEPING} is not told from chance"
             ),
             _ => remap::reason(number).to_owned(),

@@ -343,8 +343,8 @@ impl Repairer {
         any || self.hindrance.is_some() || self.retired
     }
 
-    /// The bytes that cost enough and could not be moved, or did not stay; all bytes if nothing can
-    /// be moved in this program.
+    /// The bytes that cost enough and could not be moved, or did not stay, but for those that a saved
+    /// result leaves to no remedy; all bytes if nothing can be moved in this program.
     pub fn failed(&self) -> Vec<Span> {
         if self.hindrance.is_some() {
             return vec![Span::new(Address(0), u64::MAX)];
@@ -356,7 +356,8 @@ impl Repairer {
         let back = self.attempts.iter().filter(|one| one.has_failed(now));
         let back = back.map(Attempt::pages);
         let back = back.map(|(page, len)| Span::new(Address(page), len));
-        refused.chain(back).collect()
+        let is_open = |span: &Span| !self.chooser.left.is_left_alone(*span);
+        refused.chain(back).filter(is_open).collect()
     }
 
     /// Bytes in these spans may be moved again, whatever became of them before.

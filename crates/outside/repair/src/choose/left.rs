@@ -2,30 +2,33 @@
 //! seen before the end. Called by `choose` and `repairer`.
 
 use super::{Chooser, WORTH_MOVING, is_among, object_name};
-use std::collections::{BTreeSet, HashMap};
+use crate::saved::Left;
+use std::collections::{BTreeMap, HashMap};
 use sunder_access::{Address, Span, Time};
 use sunder_findings::Unrepaired;
 use sunder_pipeline::Process;
 use sunder_sharing::{Confidence, PageRuns, Verdict};
 use sunder_wire::remap::MOST_MOVED;
 
-/// Objects that a plan leaves to another remedy.
+/// Objects that a plan does not move.
 #[derive(Default)]
 pub struct LeftByPlan {
-    /// Their names.
-    names: BTreeSet<String>,
+    /// Their names, and why.
+    names: BTreeMap<String, Left>,
     /// The lines that were looked at, by their first touch too, with their objects' names.
     named: HashMap<(Address, Time), String>,
-    /// The pages on which such objects were seen. The run before has confirmed that they are shared
-    /// falsely, so samples are enough now.
+    /// The pages on which objects were seen that are left to another remedy. The run before has
+    /// confirmed that they are shared falsely, so samples are enough now.
     pub pages: Vec<Span>,
+    /// The pages on which objects were seen that no remedy is to take.
+    alone: Vec<Span>,
 }
 
 impl LeftByPlan {
     /// The objects of these names.
-    pub fn new(names: &[String]) -> Self {
+    pub fn new(names: BTreeMap<String, Left>) -> Self {
         Self {
-            names: names.iter().cloned().collect(),
+            names,
             ..Self::default()
         }
     }
@@ -35,7 +38,28 @@ impl LeftByPlan {
         self.names.is_empty()
     }
 
-    /// The object on this line, if it is left without a try. Another remedy waits for it.
+    /// Whether another remedy is to take such objects, as it did in the saved run.
+    pub fn isolates_any(&self) -> bool {
+        self.names.values().any(|why| *why == Left::Isolated)
+    }
+
+    /// Whether no remedy is to take any byte of this span.
+    pub fn is_left_alone(&self, span: Span) -> bool {
+        let mut alone = self.alone.iter();
+        alone.any(|pages| pages.start.0 < span.end().0 && span.start.0 < pages.end().0)
+    }
+
+    /// Such an object was seen on these pages.
+    pub(super) fn on_pages(&mut self, object: &Unrepaired, pages: Span) {
+        let to_others = |why: &Left| why.is_to_others();
+        if self.names.get(&object.object).is_none_or(to_others) {
+            self.pages.push(pages);
+        } else {
+            self.alone.push(pages);
+        }
+    }
+
+    /// The object on this line, if it is left without a try.
     pub(super) fn object(&mut self, process: &mut Process, line: &Verdict) -> Option<Unrepaired> {
         if self.is_empty() {
             return None;
@@ -47,10 +71,10 @@ impl LeftByPlan {
             process.names.set_mappings(mappings);
             object_name(process, line)
         });
-        self.names.contains(object).then(|| Unrepaired {
+        self.names.get(object).map(|why| Unrepaired {
             object: object.clone(),
             address: Some(line.line),
-            reason: "the plan says to isolate it".into(),
+            reason: why.why().into(),
         })
     }
 }
