@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use sunder_findings::{Findings, Shown};
 use sunder_patch::{
-    Edits, Gone, Options, Proposal, Proposals, Spelling, Trial, Tried, Way, attempt, propose,
+    Edits, Gone, Options, Proposal, Proposals, Spelling, Trial, Tried, Way, attempt, best, propose,
 };
 
 /// Runs the command. Returns the exit status.
@@ -77,19 +77,13 @@ fn conclude(proposals: &Proposals, tried: &[Tried], fix: &Destination, path: &Pa
     for (one, number) in tried.iter().zip(1..) {
         text.push_str(&row(one, number));
     }
-    let speed = |one: &Tried| one.gain.map_or(0.0, |g| g.times);
-    let helpful = tried.iter().filter(|one| one.helps());
-    let best = helpful.max_by(|a, b| speed(a).total_cmp(&speed(b)));
-    let status = match best {
+    let status = match best(tried) {
         Some(best) => {
             fix.write(&proposals.diff(&best.edits))?;
             let root = proposals.root().display().to_string();
             let path = path.display().to_string();
-            text.push_str(&format!(
-                "The best is in {}: apply it with `patch -p1` in {}\n",
-                Shown(&path),
-                Shown(&root)
-            ));
+            let (path, root) = (Shown(&path).to_string(), Shown(&root).to_string());
+            text.push_str(&to_apply(best, &path, &root));
             0
         }
         None if tried.iter().any(Tried::could_not_tell) || tried.is_empty() => {
@@ -103,6 +97,18 @@ fn conclude(proposals: &Proposals, tried: &[Tried], fix: &Destination, path: &Pa
     };
     print(&text)?;
     Ok(status)
+}
+
+/// What the best change, which is in the file `path`, is good for, and how to apply it.
+fn to_apply(best: &Tried, path: &str, root: &str) -> String {
+    if best.is_faster() {
+        format!("The best is in {path}: apply it with `patch -p1` in {root}\n")
+    } else {
+        format!(
+            "The patch in {path} removes the sharing, but no gain was measured: it can be applied with \
+             `patch -p1` in {root}\n"
+        )
+    }
 }
 
 /// What was found out about one change.
@@ -214,5 +220,35 @@ fn growth(way: &Way) -> String {
     match way.grows_by {
         Some(bytes) => format!(" [+{bytes} bytes]"),
         None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_patch::Gain;
+
+    /// A patch without a gain is not called the best.
+    #[test]
+    fn a_patch_without_a_measured_gain_is_told_as_such() {
+        let tried = |pairs: &[[f64; 2]]| Tried {
+            what: Vec::new(),
+            edits: Edits::default(),
+            grows_by: None,
+            compiles: Ok(()),
+            same_output: Some(Ok(())),
+            gone: Some(Gone::Yes),
+            gain: Gain::of(pairs),
+        };
+        let faster = to_apply(&tried(&[[2.0, 1.0]; 5]), "fix.diff", "/src");
+        let best = "The best is in fix.diff: apply it with `patch -p1` in /src\n";
+        assert_eq!(faster, best);
+        for same in [&[[1.0, 1.1], [1.1, 1.0], [1.0, 1.0]][..], &[]] {
+            let said = to_apply(&tried(same), "fix.diff", "/src");
+            assert!(
+                said.contains("removes the sharing, but no gain was measured"),
+                "{said}"
+            );
+        }
     }
 }

@@ -22,8 +22,9 @@ With --build and --run, each way is tried in a copy of the folder: it is built, 
 the original until the gain is certain, and observed. The best is written to fix.diff. The commands
 are run by sh, with your rights.
 
-Exit status: 0 there is a patch, or nothing to patch; 122 no finding can be patched for sure, or the
-trial could not tell; 123 no patch helped; 125 Sunder failed.")]
+Exit status: 0 there is a patch (after a trial: one that is faster, or that removes the sharing
+without a gain that was measured), or nothing to patch; 122 no finding can be patched for sure, or
+the trial could not tell; 123 no patch helped; 125 Sunder failed.")]
 pub struct Patch {
     /// A result that was saved with --format json
     pub file: PathBuf,

@@ -21,7 +21,7 @@ mod way;
 pub use c::spelling::Spelling;
 pub use edit::Edits;
 pub use error::{PatchError, Unsure};
-pub use trial::{Gain, Gone, Trial, Tried, attempt};
+pub use trial::{Gain, Gone, Trial, Tried, attempt, best};
 pub use way::Way;
 
 use c::carry::Carry;

@@ -72,10 +72,14 @@ pub struct Tried {
 impl Tried {
     /// Whether it is worth having: right, and without the sharing or certainly faster.
     pub fn helps(&self) -> bool {
-        let faster = self.gain.is_some_and(|g| g.is_certain() && g.least > 1.0);
         let slower = self.gain.is_some_and(|g| g.is_certain() && g.most < 1.0);
         let right = matches!(self.same_output, Some(Ok(())));
-        right && !slower && (faster || self.gone == Some(Gone::Yes))
+        right && !slower && (self.is_faster() || self.gone == Some(Gone::Yes))
+    }
+
+    /// Whether it is certainly faster.
+    pub fn is_faster(&self) -> bool {
+        self.gain.is_some_and(|g| g.is_certain() && g.least > 1.0)
     }
 
     /// Whether it is right, and neither the times nor the observation say whether it helps.
@@ -83,6 +87,17 @@ impl Tried {
         let unknown = matches!(self.gone, Some(Gone::Unknown(_)));
         matches!(self.same_output, Some(Ok(()))) && unknown && !self.helps()
     }
+}
+
+/// The change to take: of those that are certainly faster the fastest, else of those that remove the
+/// sharing. `None` if none helps.
+pub fn best(tried: &[Tried]) -> Option<&Tried> {
+    let speed = |one: &Tried| one.gain.map_or(0.0, |g| g.times);
+    let helpful = tried.iter().filter(|one| one.helps());
+    helpful.max_by(|a, b| {
+        let faster = a.is_faster().cmp(&b.is_faster());
+        faster.then(speed(a).total_cmp(&speed(b)))
+    })
 }
 
 /// A change to be tried.
@@ -440,4 +455,38 @@ fn again(old: &Findings, new: &Findings, ranks: &[u32]) -> Vec<String> {
         }
     }
     still
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(gone: Gone, pairs: &[[f64; 2]]) -> Tried {
+        Tried {
+            what: Vec::new(),
+            edits: Edits::default(),
+            grows_by: None,
+            compiles: Ok(()),
+            same_output: Some(Ok(())),
+            gone: Some(gone),
+            gain: Gain::of(pairs),
+        }
+    }
+
+    /// Two ways remove the sharing; chance has one of them look faster than the one that is.
+    #[test]
+    fn a_certain_gain_comes_before_one_that_may_be_chance() {
+        let chance = tried(Gone::Yes, &[[9.0, 1.0], [1.0, 1.5]]);
+        let faster = tried(Gone::Yes, &[[2.0, 1.0]; 5]);
+        let slower = tried(Gone::Yes, &[[1.0, 2.0]; 5]);
+        assert!(chance.helps() && !chance.is_faster());
+        assert!(faster.is_faster() && !slower.helps());
+        assert_eq!(
+            best(&[chance.clone(), slower.clone()]).and_then(|t| t.gain),
+            chance.gain
+        );
+        let all = [faster.clone(), chance, slower];
+        assert_eq!(best(&all).and_then(|t| t.gain), faster.gain);
+        assert!(best(&[]).is_none());
+    }
 }
