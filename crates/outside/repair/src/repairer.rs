@@ -527,6 +527,8 @@ impl Repairer {
                 Err(refused) => repair.refused.push(refused),
             }
         }
+        // What came to hinder moves later is told of what it hindered.
+        repair.hindrance.take_if(|_| !repair.moved.is_empty());
         repair.refused.extend(self.chooser.known.refused());
         repair
     }

@@ -27,6 +27,8 @@ use sunder_wire::remap::{
 const PATIENCE: u32 = 20;
 /// How many times in a row all threads are stopped to move something; after that only now and then.
 const ATTEMPTS: u32 = 8;
+/// Why nothing more is moved once the program has executed another, in which no library of ours is.
+const BECAME_ANOTHER: &str = "the program became another, into which nothing was loaded";
 
 impl Repairer {
     /// Begins to move the bytes of a proposal, or notes why they are left alone. `before` is how
@@ -234,6 +236,7 @@ impl Repairer {
     pub fn request_moves(&mut self) {
         let process = self.process;
         let control = self.file.control();
+        let mut became_another = false;
         for attempt in &mut self.attempts {
             let Some(area) = attempt.area.map(|n| &control.areas[n]) else {
                 continue;
@@ -255,11 +258,15 @@ impl Repairer {
                 }
             }
             match request::executes(process) {
-                Executes::Program => {}
+                // The loader may have put the library into the new program since.
+                Executes::Program => {
+                    let became = |why: &mut String| why == BECAME_ANOTHER;
+                    self.hindrance.take_if(became);
+                    attempt.hindrance.take_if(became);
+                }
                 Executes::Another => {
-                    let became = "the program became another, into which nothing was loaded";
-                    self.hindrance.get_or_insert_with(|| became.into());
-                    return;
+                    became_another = true;
+                    break;
                 }
                 Executes::Nothing | Executes::Unknown => return,
             }
@@ -289,5 +296,67 @@ impl Repairer {
                 request::send(process, thread.0);
             }
         }
+        if became_another {
+            self.note_another();
+        }
+    }
+
+    /// What waits to be moved can't be.
+    fn note_another(&mut self) {
+        let became = || BECAME_ANOTHER.to_owned();
+        self.hindrance.get_or_insert_with(became);
+        for attempt in &mut self.attempts {
+            if attempt.stays.is_empty() {
+                attempt.hindrance.get_or_insert_with(became);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use sunder_access::ProcessId;
+
+    /// A repairer that waits for a move in `process`, which none of its threads can be asked for.
+    fn waiting(process: u32) -> Repairer {
+        let mut repairer = Repairer::new(Entry::Never, None).expect("memory");
+        repairer.process = ProcessId(process);
+        let proposal = Proposal {
+            page: 0x5000_0000,
+            len: 4096,
+            groups: Vec::new(),
+            object: "counters".into(),
+            cost_share: 0.5,
+            threads: Vec::new(),
+            code: 0,
+            near: 0,
+        };
+        repairer.push(proposal, Vec::new(), Some(0), Windows::default());
+        repairer.area(0).wanted.store(APPLY, Release);
+        repairer
+    }
+
+    #[test]
+    fn what_a_program_that_became_another_left_waiting_has_that_reason() {
+        let mut other = Command::new("sleep").arg("1000").spawn().expect("sleep");
+        let mut repairer = waiting(other.id());
+        repairer.request_moves();
+        let told = repairer.finish(&mut |_| None);
+        other.kill().and_then(|()| other.wait()).expect("it ends");
+        assert_eq!(told.hindrance.as_deref(), Some(BECAME_ANOTHER));
+        assert_eq!(told.refused[0].reason, BECAME_ANOTHER);
+    }
+
+    /// This process has mapped the control file, as a program has into which the library was loaded.
+    #[test]
+    fn a_new_program_with_the_library_is_no_hindrance() {
+        let mut repairer = waiting(std::process::id());
+        repairer.note_another();
+        repairer.request_moves();
+        assert_eq!(repairer.hindrance, None);
+        let told = repairer.finish(&mut |_| None);
+        assert_ne!(told.refused[0].reason, BECAME_ANOTHER);
     }
 }
