@@ -114,21 +114,26 @@ pub fn tell(repair: &Repair, seconds: f64, others: bool) -> Vec<String> {
     lines
 }
 
-/// The gain of all objects together, if there are several.
+/// How many objects stayed, and the gains from the least to the most, if there are several.
 fn in_all(repair: &Repair, seconds: f64) -> Option<String> {
     let gains = repair.moved.iter().filter_map(|m| m.progress.as_ref());
     let gains: Vec<f64> = gains.map(|p| p.gain).collect();
     if repair.moved.len() < 2 || gains.is_empty() {
         return None;
     }
+    // A mean of objects that have nothing to do with each other would say nothing.
+    let least = gains.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = gains.iter().copied().fold(0.0, f64::max);
+    let told = match gains.len() {
+        1 => format!("{least:.2} times as fast as before"),
+        _ => format!("{least:.2} to {most:.2} times as fast as before, by object"),
+    };
     let stays = |m: &&Moved| m.rolled_back.is_none() || stayed_to_the_end(m, seconds);
     let stayed = repair.moved.iter().filter(stays);
     Some(format!(
-        "in all {} moved, of which {} stayed; where it was measured, threads got on {:.2} times as \
-         fast as before",
+        "in all {} moved, of which {} stayed; where it was measured, threads got on {told}",
         counted(repair.moved.len(), "object"),
         stayed.count(),
-        gains.iter().sum::<f64>() / gains.len() as f64,
     ))
 }
 
@@ -260,7 +265,9 @@ mod tests {
             "{lines:?}"
         );
         assert!(
-            lines[2].contains("2 objects moved, of which 1 stayed") && lines[2].contains("1.50"),
+            lines[2].contains("2 objects moved, of which 1 stayed")
+                && lines[2]
+                    .ends_with("threads got on 1.00 to 2.00 times as fast as before, by object"),
             "{lines:?}"
         );
     }
