@@ -31,6 +31,8 @@ struct Recognised {
 /// The objects of a saved result; see the head of this file.
 #[derive(Default)]
 pub struct Known {
+    /// The program of the saved run: the path of its file.
+    pub program: Option<String>,
     objects: Vec<Recognised>,
     /// Objects that can't be recognised: name and reason.
     left_out: Vec<(String, String)>,
@@ -41,8 +43,11 @@ pub struct Known {
 impl Known {
     /// The objects of a saved result that were falsely shared, wholly or in part.
     pub fn of(findings: &Findings) -> Self {
-        let mut known = Self::default();
         let program = findings.program.path.as_deref();
+        let mut known = Self {
+            program: findings.program.path.clone(),
+            ..Self::default()
+        };
         let shared = |f: &&Finding| f.sharing != Sharing::True && !f.latent;
         for finding in findings.findings.iter().filter(shared) {
             let name = finding.object.short_name().to_owned();

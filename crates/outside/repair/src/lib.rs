@@ -225,9 +225,14 @@ impl Repairer {
         });
         let mut repair = self.finish(&mut |at| names.as_mut().and_then(|name| name(at)));
         tell::name(&mut repair, findings);
+        tell::drop_moved(&mut repair);
+        let saved = self.chooser.known.program.as_deref();
+        let now = findings.program.path.as_deref();
+        let of_another = tell::of_another(&mut repair, saved, now);
         let mut limits = findings.limits.iter();
         let others = limits.any(|limit| matches!(limit, Limit::ProcessesLeftOut));
-        let lines = tell::tell(&repair, findings.run.seconds, others);
+        let mut lines = of_another.into_iter().collect::<Vec<_>>();
+        lines.extend(tell::tell(&repair, findings.run.seconds, others));
         findings.repair = Some(repair);
         lines
     }

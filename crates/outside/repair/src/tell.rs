@@ -37,6 +37,32 @@ pub fn name(repair: &mut Repair, findings: &Findings) {
     }
 }
 
+/// Drops what is said of objects that the saved result has and that were not recognised, where an object of
+/// that name was moved: it was recognised later, as any other is.
+pub fn drop_moved(repair: &mut Repair) {
+    let moved = &repair.moved;
+    let is_moved = |left: &Unrepaired| moved.iter().any(|one| one.object == left.object);
+    repair
+        .refused
+        .retain(|left| !is_not_recognised(left) || !is_moved(left));
+}
+
+/// Says that the saved result of another program was followed, in place of what is said of its objects. Both
+/// are the paths of the programs' files, where they are known.
+pub fn of_another(repair: &mut Repair, saved: Option<&str>, now: Option<&str>) -> Option<String> {
+    let (saved, now) = saved.zip(now)?;
+    if saved == now {
+        return None;
+    }
+    repair.refused.retain(|left| !is_not_recognised(left));
+    Some(format!("the saved result is of another program, {saved}"))
+}
+
+/// Only of what a saved result names no place in this run is known.
+const fn is_not_recognised(left: &Unrepaired) -> bool {
+    left.address.is_none()
+}
+
 /// Names functions whose code was copied, by their addresses in a program with `mappings` and
 /// `files`.
 pub fn code_names(
@@ -216,6 +242,37 @@ mod tests {
             rolled_back,
             ..Moved::default()
         }
+    }
+
+    /// A saved result and this run may both be of an object, which was moved all the same.
+    #[test]
+    fn what_was_moved_was_not_left_alone() {
+        let left = |object: &str, address| Unrepaired {
+            object: object.into(),
+            address,
+            reason: "of the saved result".into(),
+        };
+        let mut repair = Repair {
+            moved: vec![moved(2.0, None)],
+            refused: vec![
+                left("args", None),
+                left("args", Some(Address(0x1000))),
+                left("other", None),
+            ],
+            ..Repair::default()
+        };
+        drop_moved(&mut repair);
+        let kept: Vec<_> = repair.refused.iter().map(|l| l.object.as_str()).collect();
+        assert_eq!(kept, ["args", "other"]);
+        assert!(repair.refused[0].address.is_some());
+        for same in [Some("/bin/a"), None] {
+            assert_eq!(of_another(&mut repair, Some("/bin/a"), same), None);
+        }
+        assert_eq!(repair.refused.len(), 2);
+        let said = of_another(&mut repair, Some("/bin/b"), Some("/bin/a"));
+        let expected = "the saved result is of another program, /bin/b";
+        assert_eq!(said.as_deref(), Some(expected));
+        assert_eq!(repair.refused.len(), 1);
     }
 
     #[test]
