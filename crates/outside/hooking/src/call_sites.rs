@@ -1,8 +1,8 @@
 //! Works out from a saved result at which call sites `sunder run --fix` pads objects: for each heap
 //! object that shares a line falsely, the place in the program that allocated it. If an allocation
 //! wrapper called the allocator, the callers of the wrapper are part of the call site. Called by
-//! `place`, by `cure` for [`Chains`], and by `protect` for [`direct_call_site`]. Reads only the files
-//! that hold the wrappers.
+//! `place`, by `cure` for [`Chains`], by `protect` for [`direct_call_site`], and by `repair` for
+//! [`own_call_site`]. Reads only the files that hold the wrappers.
 
 pub use crate::unwind::Rule;
 use crate::unwind::Unwinder;
@@ -178,6 +178,15 @@ pub fn call_sites(findings: &Findings) -> CallSites {
 pub fn direct_call_site<'a>(object: &'a Object, program: Option<&str>) -> Option<(&'a str, u64)> {
     let first = return_addresses(object, program).into_iter().next()?;
     (!first.is_wrapper && !first.is_operator_new).then_some((first.file, first.offset))
+}
+
+/// The same, where `operator new` may have been called in place of `malloc`: then that call. A library that
+/// takes the place of `malloc` alone does not see it.
+pub fn own_call_site<'a>(object: &'a Object, program: Option<&str>) -> Option<(&'a str, u64)> {
+    let mut calls = return_addresses(object, program).into_iter();
+    // `operator new[]` calls `operator new`.
+    let own = calls.find(|call| !call.is_operator_new)?;
+    (!own.is_wrapper).then_some((own.file, own.offset))
 }
 
 /// The return address of a call. Functions that are inlined there belong to it.
@@ -376,6 +385,33 @@ mod tests {
         };
         assert_eq!(chains.of(&own, Some(PROGRAM)), [vec![call]]);
         assert!(chains.of(&heap(Vec::new()), Some(PROGRAM)).is_empty());
+    }
+
+    /// The C++ library's `operator new` calls `malloc` on behalf of the program.
+    #[test]
+    fn the_own_call_of_what_new_allocates_is_that_of_new() {
+        let library = |function: &str, offset| Frame {
+            module: Some("/usr/lib/libstdc++.so.6".into()),
+            ..frame(function, offset)
+        };
+        let array = library("operator new[](unsigned long)", Some("0xb0"));
+        let plain = library("operator new(unsigned long)", Some("0xa0"));
+        let main = frame("main", Some("0x20"));
+        let call = Some((PROGRAM, 0x20));
+        let of = |frames: &[&Frame]| {
+            let object = heap(frames.iter().map(|&f| f.clone()).collect());
+            let own = own_call_site(&object, Some(PROGRAM));
+            let own = own.map(|(file, offset)| (file.to_owned(), offset));
+            let direct = direct_call_site(&object, Some(PROGRAM));
+            (own, direct.map(|(file, offset)| (file.to_owned(), offset)))
+        };
+        let call = call.map(|(file, offset)| (file.to_owned(), offset));
+        assert_eq!(of(&[&main]), (call.clone(), call.clone()));
+        assert_eq!(of(&[&plain, &main]), (call.clone(), None));
+        assert_eq!(of(&[&plain, &array, &main]), (call, None));
+        let wrapper = frame("make_pool_alloc", Some("0x30"));
+        assert_eq!(of(&[&plain, &wrapper, &main]), (None, None));
+        assert_eq!(of(&[&plain]), (None, None));
     }
 
     #[test]

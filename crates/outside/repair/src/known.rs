@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use sunder_findings::{Finding, Findings, Line, Object, ObjectKind, Sharing, Unrepaired};
-use sunder_hooking::call_sites::direct_call_site;
+use sunder_hooking::call_sites::own_call_site;
 use sunder_pipeline::Process;
 use sunder_pipeline::{objects_on_line, show_object};
 use sunder_plan::remap::{Count, Use};
@@ -186,9 +186,10 @@ fn identity(object: &Object, program: Option<&str>) -> Result<Identity, &'static
             file: object.module.clone(),
         }),
         ObjectKind::Heap => {
-            let call = direct_call_site(object, program);
-            let (file, offset) =
-                call.ok_or("it was not allocated by the program's own call of malloc")?;
+            let call = own_call_site(object, program);
+            let (file, offset) = call.ok_or(
+                "it was allocated through a wrapper, or a library, not by the program's own call",
+            )?;
             let file = file.to_owned();
             Ok(Identity::Call { file, offset })
         }
