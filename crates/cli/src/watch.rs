@@ -4,6 +4,7 @@
 mod appended;
 mod keeper;
 mod observing;
+mod signals;
 mod told;
 
 use crate::args::Watch;

@@ -1,16 +1,15 @@
 //! The process between the one that observes and the one that hands its records on. A process of another user can
 //! keep a read of its memory from ever ending, and nothing but the end of the reader ends that. So this one ends
 //! the process that observes then, and starts another, which leaves that process alone. It has rights over
-//! others, and reads nothing that they wrote.
+//! others, so it must read nothing that they wrote.
 
-use super::observing::{CHILD, CUT, NO_MORE, is_asked_to_end, observe, tell_signal};
+use super::signals;
 use crate::output::{complain, note};
 use crate::status;
 use anyhow::anyhow;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{ErrorKind, PipeWriter, Write as _};
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 use sunder_access::ProcessId;
@@ -18,6 +17,10 @@ use sunder_observe::pending::Pending;
 use sunder_observe::proc;
 use sunder_watch::{Options, Shunned};
 
+/// Ends what a process has written that was ended before its time: a record that was cut short, or nothing.
+pub const CUT: &[u8] = b"\n";
+/// Says that no more records come, where a process that does not end holds the pipe.
+pub const NO_MORE: &[u8] = b"\"no more\"\n";
 /// A read that takes longer does not end.
 const ENDLESS: Duration = Duration::from_secs(20);
 /// The same once the watch is asked to end.
@@ -31,10 +34,13 @@ const EVERY: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// What the process does that observes: it writes records to the pipe. Its exit status.
+pub type Observe = fn(Options, PipeWriter) -> i32;
+
 /// Observes in a process of its own, and in another one where that can't go on; the exit status. Call it while
 /// this process has one thread.
-pub fn keep(options: Options, out: &PipeWriter) -> i32 {
-    let (status, all_ended) = keep_on(options, out);
+pub fn keep(options: Options, out: &PipeWriter, observe: Observe) -> i32 {
+    let (status, all_ended) = keep_on(options, out, observe);
     if !all_ended {
         // The pipe does not end by itself then.
         put(out, NO_MORE);
@@ -43,7 +49,7 @@ pub fn keep(options: Options, out: &PipeWriter) -> i32 {
 }
 
 /// The exit status, and whether all processes that observed have ended.
-fn keep_on(mut options: Options, out: &PipeWriter) -> (i32, bool) {
+fn keep_on(mut options: Options, out: &PipeWriter, observe: Observe) -> (i32, bool) {
     let failed = i32::from(status::FAILED);
     let mut users = Vec::new();
     let mut all_ended = true;
@@ -51,6 +57,7 @@ fn keep_on(mut options: Options, out: &PipeWriter) -> (i32, bool) {
         let Ok(own) = out.try_clone() else {
             return (failed, all_ended);
         };
+        let was_asked = signals::end();
         // SAFETY: this process has one thread, so the child may do whatever we may.
         let child = unsafe { libc::fork() };
         match child {
@@ -60,29 +67,37 @@ fn keep_on(mut options: Options, out: &PipeWriter) -> (i32, bool) {
                 return (failed, all_ended);
             }
             0 => {
-                CHILD.store(0, Ordering::Relaxed);
+                signals::pass_on_to(0);
+                // SAFETY: takes integers. If this process is ended, nobody looks after the child.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
                 let status = observe(options, own);
                 // SAFETY: nothing of the parent's has to be flushed or removed here.
                 unsafe { libc::_exit(status) }
             }
-            child => CHILD.store(child, Ordering::Relaxed),
+            child => signals::pass_on_to(child),
         }
         drop(own);
+        if signals::end() && !was_asked {
+            // It came before it could be passed on.
+            // SAFETY: takes integers; the child has not been waited for.
+            unsafe { libc::kill(child, libc::SIGTERM) };
+        }
         let Err(stuck) = ended(child, options.pending) else {
             return (reaped(child), all_ended);
         };
-        // SAFETY: takes integers. It was not waited for, so that the number is still its own. The group is of the process that observes and those that name for it.
+        // SAFETY: takes integers. The child has not been waited for, so the number is still its own. The group
+        // is that of the process that observes and of those that name for it.
         unsafe {
             libc::kill(-child, libc::SIGKILL);
             libc::kill(child, libc::SIGKILL);
         }
         // Not waited for: the kernel may keep it in its read until the other process ends.
-        CHILD.store(0, Ordering::Relaxed);
+        signals::pass_on_to(0);
         options.pending.forget();
         all_ended = false;
         put(out, CUT);
         let what = format!("a read of the memory of process {stuck} does not end");
-        if is_asked_to_end() {
+        if signals::end() {
             note(&format!(
                 "{what}, and the watch ends without its last findings"
             ));
@@ -118,7 +133,7 @@ fn ended(child: i32, pending: &Pending) -> Result<(), ProcessId> {
         if is_over {
             return Ok(());
         }
-        let most = if is_asked_to_end() {
+        let most = if signals::end() {
             ENDLESS_AT_END
         } else {
             ENDLESS
@@ -130,7 +145,7 @@ fn ended(child: i32, pending: &Pending) -> Result<(), ProcessId> {
 }
 
 fn reap(child: i32) -> i32 {
-    CHILD.store(0, Ordering::Relaxed);
+    signals::pass_on_to(0);
     let mut status = 0;
     // SAFETY: waits for our child, and writes to `status`.
     while unsafe { libc::waitpid(child, &raw mut status, 0) } == -1
@@ -163,4 +178,11 @@ fn shun(process: ProcessId, shunned: &mut Shunned, users: &mut Vec<u32>) {
         ));
     }
     users.push(user);
+}
+
+/// A signal has ended the process that observes.
+pub fn tell_signal(signal: i32) {
+    complain(&anyhow::anyhow!(
+        "signal {signal} ended the process that observes"
+    ));
 }

@@ -1,6 +1,7 @@
 //! The process that observes, as the one that hands its records on sees it: a pipe of lines.
 
-use super::keeper::keep;
+use super::keeper::{CUT, NO_MORE, keep, tell_signal};
+use super::signals;
 use crate::confined;
 use crate::output::{complain, note};
 use anyhow::{Context, Result, bail};
@@ -8,7 +9,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, ErrorKind, PipeReader, PipeWriter, Write};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use sunder_findings::Record;
 use sunder_watch::{Asked, END_WORK, Options, watch};
@@ -17,58 +17,8 @@ use sunder_watch::{Asked, END_WORK, Options, watch};
 const MOST_WAITING: usize = 8 << 20;
 /// The longest line that is read.
 const LONGEST_LINE: usize = 8 << 20;
-/// Milliseconds within which signals are one: a terminal, or systemd, sends it to both processes, and one
-/// of them passes it on to the other.
-const ONE_SIGNAL: u64 = 500;
-/// Ends what a process has written that was ended before its time: a record that was cut short, or nothing.
-pub(super) const CUT: &[u8] = b"\n";
-/// Says that no more records come, where a process that does not end holds the pipe.
-pub(super) const NO_MORE: &[u8] = b"\"no more\"\n";
 /// How long the end waits until the last records are read.
 const LAST: Duration = Duration::from_secs(10);
-
-/// When a signal first asked to end, by the clock that never stops, in milliseconds; 0 for not yet.
-static END: AtomicU64 = AtomicU64::new(0);
-/// Whether another one came later.
-static NOW: AtomicBool = AtomicBool::new(false);
-static ANEW: AtomicBool = AtomicBool::new(false);
-/// The process to which signals are passed on.
-pub(super) static CHILD: AtomicI32 = AtomicI32::new(0);
-
-extern "C" fn note_signal(signal: i32) {
-    if signal == libc::SIGHUP {
-        ANEW.store(true, Ordering::Relaxed);
-    } else {
-        let now = milliseconds();
-        match END.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
-            Err(first) if now - first >= ONE_SIGNAL => NOW.store(true, Ordering::Relaxed),
-            _ => {}
-        }
-    }
-    let child = CHILD.load(Ordering::Relaxed);
-    if child > 0 {
-        // SAFETY: takes two integers, and may be called in a handler. The child is waited for only after
-        // its number here is 0.
-        unsafe { libc::kill(child, signal) };
-    }
-}
-
-/// May be called in a handler.
-fn milliseconds() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
-}
-
-fn note_signals() {
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the handler stores to atomics and sends a signal.
-        let before = unsafe { libc::signal(signal, note_signal as *const () as usize) };
-        if before == libc::SIG_IGN && signal != libc::SIGHUP {
-            // SAFETY: takes two integers.
-            unsafe { libc::signal(signal, libc::SIG_IGN) };
-        }
-    }
-}
 
 /// The process that observes.
 pub struct Observing {
@@ -84,19 +34,19 @@ impl Observing {
     /// If there can be no further process.
     pub fn begin(options: Options) -> Result<Self> {
         let (records, out) = io::pipe()?;
-        note_signals();
+        signals::note();
         // SAFETY: this process has one thread, so the child may do whatever we may.
         let child = unsafe { libc::fork() };
         match child {
             -1 => Err(io::Error::last_os_error()).context("cannot start a process that observes"),
             0 => {
                 drop(records);
-                let status = keep(options, &out);
+                let status = keep(options, &out, observe);
                 // SAFETY: nothing of the parent's has to be flushed or removed here.
                 unsafe { libc::_exit(status) }
             }
             child => {
-                CHILD.store(child, Ordering::Relaxed);
+                signals::pass_on_to(child);
                 Ok(Self {
                     records: BufReader::new(records),
                     child,
@@ -131,7 +81,7 @@ impl Observing {
     }
 
     fn reap(&mut self) {
-        CHILD.store(0, Ordering::Relaxed);
+        signals::pass_on_to(0);
         let mut status = 0;
         // SAFETY: waits for our child, and writes to `status`.
         while unsafe { libc::waitpid(self.child, &raw mut status, 0) } == -1
@@ -151,24 +101,12 @@ impl Observing {
 
     /// Whether a SIGHUP has come since the last call.
     pub fn is_asked_anew(&self) -> bool {
-        ANEW.swap(false, Ordering::Relaxed)
+        signals::begin_anew()
     }
 }
 
-/// A signal has ended the process that observes.
-pub(super) fn tell_signal(signal: i32) {
-    complain(&anyhow::anyhow!(
-        "signal {signal} ended the process that observes"
-    ));
-}
-
-/// Whether a signal has asked to end.
-pub(super) fn is_asked_to_end() -> bool {
-    END.load(Ordering::Relaxed) > 0
-}
-
 /// What the process does that observes; its exit status.
-pub(super) fn observe(options: Options, out: PipeWriter) -> i32 {
+fn observe(options: Options, out: PipeWriter) -> i32 {
     // The processes that name what is found are in it, too. A terminal that stops what writes to it from
     // another group must not stop this one.
     // SAFETY: takes two integers.
@@ -181,11 +119,11 @@ pub(super) fn observe(options: Options, out: PipeWriter) -> i32 {
         &mut |record| outlet.borrow_mut().put(record),
         &mut || {
             let is_there = outlet.borrow_mut().flush();
-            if NOW.load(Ordering::Relaxed) || !is_there {
+            if signals::end_at_once() || !is_there {
                 Asked::Now
-            } else if END.load(Ordering::Relaxed) > 0 {
+            } else if signals::end() {
                 Asked::End
-            } else if ANEW.swap(false, Ordering::Relaxed) {
+            } else if signals::begin_anew() {
                 Asked::Anew
             } else {
                 Asked::Nothing
