@@ -1,5 +1,6 @@
-//! `sunder watch`: two processes. One observes: it has rights over others, reads what these wrote, and can
-//! neither write nor connect. The other, this one, hands its records on, and has no such rights.
+//! `sunder watch`: three processes. One observes: it has rights over others, reads what these wrote, and can
+//! neither write nor connect. Another, this one, hands its records on, and has no such rights. The third, between
+//! them, looks after the one that observes.
 
 mod appended;
 mod keeper;

@@ -159,6 +159,11 @@ fn child_of(process: u32) -> Option<u32> {
     children.ok()?.split_whitespace().next()?.parse().ok()
 }
 
+/// The process that observes, of a watch: its keeper stands between.
+fn observer_of(watch: u32) -> Option<u32> {
+    child_of(watch).and_then(child_of)
+}
+
 /// Waits until a process has ended.
 fn wait_for_the_end_of(process: u32) {
     let since = Instant::now();
@@ -181,9 +186,32 @@ fn its_end_ends_the_process_that_observes() {
     let file = folder.path().join("records.jsonl");
     let mut watch = watching("1", &file);
     wait_for(&file, |records| !records.is_empty()).expect("a first status");
-    let observer = child_of(watch.child().id()).expect("a process observes");
+    let own = watch.child().id();
+    let keeper = child_of(own).expect("a process keeps it");
+    let observer = observer_of(own).expect("a process observes");
     watch.kill(libc::SIGKILL);
     wait_for_the_end_of(observer);
+    wait_for_the_end_of(keeper);
+}
+
+/// Nobody would look after the process that observes.
+#[test]
+fn the_end_of_its_keeper_ends_the_watch() {
+    if !can_watch() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("records.jsonl");
+    let mut watch = watching("1", &file);
+    wait_for(&file, |records| !records.is_empty()).expect("a first status");
+    let own = watch.child().id();
+    let keeper = child_of(own).expect("a process keeps it");
+    let observer = observer_of(own).expect("a process observes");
+    // SAFETY: takes two integers.
+    unsafe { libc::kill(keeper as i32, libc::SIGKILL) };
+    wait_for_the_end_of(observer);
+    let ended = watch.child().wait().expect("it ends");
+    assert_eq!(ended.code(), Some(125), "{ended:?}");
 }
 
 /// The process that names what was found stands still, as at a file that keeps it busy for long.
@@ -200,7 +228,7 @@ fn a_second_signal_ends_a_watch_at_once_that_waits_for_names() {
         let since = Instant::now();
         let own = watch.child().id();
         let naming = loop {
-            match child_of(own).and_then(child_of) {
+            match observer_of(own).and_then(child_of) {
                 Some(naming) => break naming,
                 None if since.elapsed() > PATIENCE => return Err("nothing was named".to_owned()),
                 None => std::thread::sleep(Duration::from_millis(1)),
@@ -241,7 +269,7 @@ fn what_cannot_be_read_of_debug_information_is_named_by_symbols() {
         let own = watch.child().id();
         let since = Instant::now();
         let reading = loop {
-            let observer = child_of(own);
+            let observer = observer_of(own);
             match observer.and_then(child_of).and_then(child_of) {
                 Some(reading) => break reading,
                 None if since.elapsed() > PATIENCE => return Err("nothing was named".to_owned()),
