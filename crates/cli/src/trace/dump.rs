@@ -2,7 +2,7 @@
 
 use crate::args::{Dump, DumpKind};
 use crate::output::note;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use sunder_access::{Address, Kind, Span};
 use sunder_trace::read::Kinds;
@@ -43,7 +43,7 @@ fn closed(error: io::Error) -> Result<u8> {
     if error.kind() == ErrorKind::BrokenPipe {
         return Ok(0);
     }
-    Err(error.into())
+    Err(error).context("cannot write to standard output")
 }
 
 fn filter(options: &Dump) -> Filter {

@@ -68,8 +68,6 @@ fn keep_on(mut options: Options, out: &PipeWriter, observe: Observe) -> (i32, bo
             }
             0 => {
                 signals::pass_on_to(0);
-                // SAFETY: takes integers. If this process is ended, nobody looks after the child.
-                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
                 let status = observe(options, own);
                 // SAFETY: nothing of the parent's has to be flushed or removed here.
                 unsafe { libc::_exit(status) }

@@ -113,15 +113,19 @@ fn observe(options: Options, out: PipeWriter) -> i32 {
     unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
     let has_own_group = rustix::process::setpgid(None, None).is_ok();
     confined::beside_all();
+    let keeper = rustix::process::getppid();
     let outlet = std::cell::RefCell::new(Outlet::new(out));
     let watched = watch(
         options,
         &mut |record| outlet.borrow_mut().put(record),
         &mut || {
             let is_there = outlet.borrow_mut().flush();
+            // Without its keeper nobody passes signals on. The kernel's own signal for that is forgotten when
+            // rights are taken (`PR_SET_PDEATHSIG`).
+            let is_kept = rustix::process::getppid() == keeper;
             if signals::end_at_once() || !is_there {
                 Asked::Now
-            } else if signals::end() {
+            } else if signals::end() || !is_kept {
                 Asked::End
             } else if signals::begin_anew() {
                 Asked::Anew

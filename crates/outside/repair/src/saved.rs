@@ -1,6 +1,7 @@
 //! What a saved result says of the remedies that were tried: which objects are not to be moved again, and why.
 //! Called by `Repairer::follow`. It reads the result only, and must not look at the program.
 
+use crate::attempt::Rethought;
 use std::collections::{BTreeMap, BTreeSet};
 use sunder_access::Span;
 use sunder_findings::{Findings, IsolatedObject, Moved};
@@ -104,7 +105,8 @@ fn has_gained(moved: &Moved) -> Option<bool> {
     let Some(back) = &moved.rolled_back else {
         return Some(true);
     };
-    if back.reason.starts_with(IN_VAIN) {
+    // Nor did it where a loop that it shares with another move had to leave its copy all the time.
+    if back.reason.starts_with(IN_VAIN) || back.reason == Rethought::Crossed.why() {
         return Some(false);
     }
     let gain = moved.progress.as_ref()?.gain;
@@ -173,6 +175,7 @@ mod tests {
                         0x4000,
                         Some("the kernel was given a pointer to the bytes"),
                     ),
+                    moved("crossed", 0x7000, Some(Rethought::Crossed.why())),
                     // Another layout of it helped.
                     moved("twice", 0x5000, Some(SLOWER)),
                     moved("twice", 0x5000, None),
@@ -182,10 +185,12 @@ mod tests {
             ..Findings::default()
         };
         let all = left(&saved, &[]);
-        let expected = [("beside", Left::MovedInVain), ("vain", Left::MovedInVain)];
+        let expected = ["beside", "crossed", "vain"];
         assert_eq!(
             all,
-            expected.map(|(name, why)| (name.to_owned(), why)).into()
+            expected
+                .map(|name| (name.to_owned(), Left::MovedInVain))
+                .into()
         );
     }
 

@@ -55,7 +55,9 @@ pub fn of_another(repair: &mut Repair, saved: Option<&str>, now: Option<&str>) -
         return None;
     }
     repair.refused.retain(|left| !is_not_recognised(left));
-    Some(format!("the saved result is of another program, {saved}"))
+    Some(format!(
+        "the saved result is of another program, or of this one in another place: {saved}"
+    ))
 }
 
 /// Only of what a saved result names no place in this run is known.
@@ -270,8 +272,11 @@ mod tests {
         }
         assert_eq!(repair.refused.len(), 2);
         let said = of_another(&mut repair, Some("/bin/b"), Some("/bin/a"));
-        let expected = "the saved result is of another program, /bin/b";
-        assert_eq!(said.as_deref(), Some(expected));
+        let said = said.expect("another path");
+        assert!(
+            said.contains("another program") && said.ends_with(": /bin/b"),
+            "{said}"
+        );
         assert_eq!(repair.refused.len(), 1);
     }
 

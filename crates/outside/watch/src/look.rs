@@ -147,7 +147,8 @@ impl Look {
         // It can't fail: waiting is not left to it.
         let _ = self.live.step(Some(Duration::ZERO), &mut |_| false);
         let elapsed = self.elapsed();
-        if elapsed >= self.next_code {
+        // Its number may be another's by the time that its findings are named.
+        if !self.over && elapsed >= self.next_code {
             self.read_code();
             let took = self.elapsed().saturating_sub(elapsed);
             self.next_code = elapsed + CODE_EVERY.max(took * READING_IS_ONE_IN);

@@ -33,8 +33,6 @@ const LOOK: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(3);
 /// The most processes at a time that name what was found.
 const MOST_NAMINGS: usize = 2;
-/// The same where a look can't wait, since its process has ended.
-const MOST_NAMINGS_OF_ENDED: usize = 4;
 
 /// Pauses between two readings of the rings: without looks, and during one. Pointers in memory are read
 /// soon after the sample that needs them.
@@ -294,8 +292,9 @@ impl Watcher {
             let elapsed = look.elapsed();
             let is_quiet = elapsed >= QUIET && !look.is_contended();
             let whole = LOOK.min(self.options.interval);
-            let is_done = !once && elapsed >= whole && self.may_name(&look, MOST_NAMINGS);
-            if is_quiet || look.over || is_done {
+            let is_done = is_quiet || look.over || (!once && elapsed >= whole);
+            // Its findings wait for a place among those that are named.
+            if is_done && (!look.may_have_findings() || self.may_name(&look, MOST_NAMINGS)) {
                 self.end_look(look, tell);
             } else {
                 self.looks.push(look);
@@ -314,10 +313,6 @@ impl Watcher {
         }
         if !look.may_have_findings() {
             self.shown(origin, Vec::new(), over, tell);
-            return;
-        }
-        if !self.may_name(&look, MOST_NAMINGS_OF_ENDED) {
-            self.status.looks_failed += 1;
             return;
         }
         let answers = self.options.answers.clone();
