@@ -8,6 +8,7 @@ use crate::status;
 use anyhow::anyhow;
 use std::thread;
 use std::time::Duration;
+use sunder_observe::launch::Blocked;
 use sunder_observe::pending::Pending;
 
 /// A read that takes longer does not end.
@@ -18,11 +19,17 @@ const EVERY: Duration = Duration::from_millis(500);
 /// Looks after the reads of this program from now on. Call it when rights have been given up: the thread must
 /// not keep any. Without a thread nothing is looked after.
 pub fn end_if_a_read_does_not() {
+    // The thread takes no signals: Ctrl-Z has to wait while threads of the process are held.
+    let _blocked = Blocked::all();
     let thread = thread::Builder::new().name("sunder-endless".into());
     let _ = thread.spawn(|| {
+        // Whoever was stopped in the middle of a read (Ctrl-Z) has to have time to end it.
+        let mut seen = false;
         loop {
             thread::sleep(EVERY);
-            if let Some(process) = Pending::own().longer_than(ENDLESS) {
+            let stuck = Pending::own().longer_than(ENDLESS);
+            let again = std::mem::replace(&mut seen, stuck.is_some());
+            if let Some(process) = stuck.filter(|_| again) {
                 complain(&anyhow!(
                     "a read of the memory of process {process} does not end, as where a file system does not \
                      answer; it is given up. If Sunder stays all the same, the kernel holds it until that \

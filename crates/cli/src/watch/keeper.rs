@@ -125,6 +125,8 @@ fn ended(child: i32, pending: &Pending) -> Result<(), ProcessId> {
         // An older kernel. Then the child is waited for, whatever it waits for.
         return Ok(());
     };
+    // Whoever was stopped in the middle of a read has to have time to end it.
+    let mut seen = false;
     loop {
         let mut polled = [PollFd::new(&handle, PollFlags::IN)];
         let is_over = poll(&mut polled, Some(&EVERY)).is_ok_and(|count| count > 0);
@@ -136,7 +138,9 @@ fn ended(child: i32, pending: &Pending) -> Result<(), ProcessId> {
         } else {
             ENDLESS
         };
-        if let Some(process) = pending.longer_than(most) {
+        let stuck = pending.longer_than(most);
+        let again = std::mem::replace(&mut seen, stuck.is_some());
+        if let Some(process) = stuck.filter(|_| again) {
             return Err(process);
         }
     }
