@@ -177,18 +177,23 @@ fn wait_for_the_end_of(process: u32) {
     }
 }
 
+/// A watch that has begun, with its keeper and the process that observes.
+fn begun(file: &Path) -> (Ended, u32, u32) {
+    let mut watch = watching("1", file);
+    wait_for(file, |records| !records.is_empty()).expect("a first status");
+    let own = watch.child().id();
+    let keeper = child_of(own).expect("a process keeps it");
+    let observer = observer_of(own).expect("a process observes");
+    (watch, keeper, observer)
+}
+
 #[test]
 fn its_end_ends_the_process_that_observes() {
     if !can_watch() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("records.jsonl");
-    let mut watch = watching("1", &file);
-    wait_for(&file, |records| !records.is_empty()).expect("a first status");
-    let own = watch.child().id();
-    let keeper = child_of(own).expect("a process keeps it");
-    let observer = observer_of(own).expect("a process observes");
+    let (watch, keeper, observer) = begun(&folder.path().join("records.jsonl"));
     watch.kill(libc::SIGKILL);
     wait_for_the_end_of(observer);
     wait_for_the_end_of(keeper);
@@ -201,12 +206,7 @@ fn the_end_of_its_keeper_ends_the_watch() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("records.jsonl");
-    let mut watch = watching("1", &file);
-    wait_for(&file, |records| !records.is_empty()).expect("a first status");
-    let own = watch.child().id();
-    let keeper = child_of(own).expect("a process keeps it");
-    let observer = observer_of(own).expect("a process observes");
+    let (mut watch, keeper, observer) = begun(&folder.path().join("records.jsonl"));
     // SAFETY: takes two integers.
     unsafe { libc::kill(keeper as i32, libc::SIGKILL) };
     wait_for_the_end_of(observer);

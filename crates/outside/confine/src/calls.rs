@@ -7,6 +7,7 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 use sunder_access::ProcessId;
+use sunder_observe::proc::{NS_GET_OWNER_UID, NS_GET_PARENT};
 
 /// What a command goes on to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,10 +248,6 @@ fn signals(
 
 /// Asks for the auxiliary vector (`linux/prctl.h`; `libc` does not have it for glibc).
 const PR_GET_AUXV: i32 = 0x4155_5856;
-
-/// The namespace around one, and the user who made one (`ioctl_ns(2)`; `libc` has neither).
-const NS_GET_PARENT: u64 = 0xb702;
-const NS_GET_OWNER_UID: u64 = 0xb704;
 
 /// Flags of `clone` that make namespaces (`linux/sched.h`).
 const NAMESPACES: u64 = (libc::CLONE_NEWNS

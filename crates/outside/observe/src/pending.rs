@@ -3,6 +3,7 @@
 //! can't give up such a read, but its process can be ended by another. Keeps numbers alone; who ends what is
 //! the caller's business.
 
+use crate::monotonic_now;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use sunder_access::ProcessId;
@@ -11,7 +12,7 @@ use sunder_access::ProcessId;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Pending {
-    /// Milliseconds by the clock that never stops; 0 for no read.
+    /// Nanoseconds of [`monotonic_now`]; 0 for no read.
     since: AtomicU64,
     process: AtomicU32,
 }
@@ -61,8 +62,8 @@ impl Pending {
     /// The process of which one read has taken longer than this.
     pub fn longer_than(&self, time: Duration) -> Option<ProcessId> {
         let since = self.since.load(Ordering::Acquire);
-        let most = time.as_millis() as u64;
-        let is_long = since != 0 && milliseconds().saturating_sub(since) > most;
+        let most = time.as_nanos() as u64;
+        let is_long = since != 0 && monotonic_now().0.saturating_sub(since) > most;
         is_long.then(|| ProcessId(self.process.load(Ordering::Relaxed)))
     }
 
@@ -80,7 +81,7 @@ impl PendingRead {
     /// A read of `process` begins.
     pub(crate) fn begin(process: ProcessId) -> Self {
         let place = Pending::current();
-        let now = milliseconds().max(1);
+        let now = monotonic_now().0.max(1);
         let since = &place.since;
         let is_noted = since.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed);
         Self(is_noted.is_ok().then(|| {
@@ -96,11 +97,6 @@ impl Drop for PendingRead {
             place.forget();
         }
     }
-}
-
-fn milliseconds() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec.unsigned_abs() * 1000 + time.tv_nsec.unsigned_abs() / 1_000_000
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub use limits::{cpu_time_is_unlimited, file_size_is_unlimited};
 pub use maps::{mappings, mappings_in, parse_mappings};
 pub use mem::{MemoryUse, hold_memory, memory};
 pub use meminfo::available_memory;
-pub use ns::maker_of_users;
+pub use ns::{NS_GET_OWNER_UID, NS_GET_PARENT, maker_of_users};
 pub use own_limits::own_limit;
 pub use own_memory::{OwnMemory, memory_left, own_address_space, own_memory};
 pub use ran::{Use, busy_ticks, ran_for, use_of, waited_for_cpu};

@@ -136,18 +136,6 @@ mod tests {
     use crate::bucket::Cut;
     use crate::read::{Disorder, Rows};
 
-    fn row(ord: i64) -> Row {
-        Row {
-            ord,
-            time: ord * 3,
-            thread: 1,
-            address: 0x1000 + ord % 7 * 8,
-            size: 8,
-            kind: 1,
-            ..Row::default()
-        }
-    }
-
     #[test]
     fn many_row_groups_go_to_several_files_that_are_read_as_one() {
         for (most, wanted) in [(Some(2), 3), (Some(0), 5), (None, 1)] {
@@ -157,7 +145,7 @@ mod tests {
             let mut writer = BucketWriter::new(file, path, &[], most).expect("a table");
             for group in 0..5 {
                 let mut columns = Columns::default();
-                (group * 10..group * 10 + 10).for_each(|ord| columns.push(&row(ord)));
+                (group * 10..group * 10 + 10).for_each(|ord| columns.push(&Row::example(ord)));
                 writer.rows(&columns).expect("written");
             }
             let bytes = writer.close().expect("written");
@@ -173,7 +161,7 @@ mod tests {
                 let cut = Cut::new(64, 1).expect("a cut");
                 let mut rows = Rows::open(folder.path(), cut, 0, disorder).expect("files");
                 for ord in 0..50 {
-                    assert_eq!(rows.next_row().expect("a row"), Some(row(ord)));
+                    assert_eq!(rows.next_row().expect("a row"), Some(Row::example(ord)));
                 }
                 assert_eq!(rows.next_row().expect("the end"), None);
             }
@@ -189,7 +177,7 @@ mod tests {
         let file = File::create_new(&path).expect("a file");
         let mut writer = BucketWriter::new(file, path, &[], Some(1)).expect("a table");
         let mut columns = Columns::default();
-        columns.push(&row(1));
+        columns.push(&Row::example(1));
         writer.rows(&columns).expect("written");
         assert!(matches!(
             writer.rows(&columns),

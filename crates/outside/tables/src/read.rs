@@ -284,19 +284,6 @@ mod tests {
     use parquet::errors::ParquetError;
     use std::fs::File;
 
-    /// A row in bucket 0 of one.
-    fn row(ord: i64) -> Row {
-        Row {
-            ord,
-            time: ord * 3,
-            thread: 1,
-            address: 0x1000 + ord % 7 * 8,
-            size: 8,
-            kind: 1,
-            ..Row::default()
-        }
-    }
-
     /// Writes rows as an exporter does, but in any order and with any numbers.
     fn write(path: &Path, groups: &[Vec<Row>]) {
         let file = File::create(path).expect("a file");
@@ -340,7 +327,7 @@ mod tests {
     }
 
     fn rows(ords: impl Iterator<Item = i64>) -> Vec<Row> {
-        ords.map(row).collect()
+        ords.map(Row::example).collect()
     }
 
     #[test]
@@ -422,7 +409,7 @@ mod tests {
         ];
         for (number, wrong) in wrong.into_iter().enumerate() {
             let folder = tempfile::tempdir().expect("a folder");
-            let mut damaged = row(5);
+            let mut damaged = Row::example(5);
             wrong(&mut damaged);
             write(&folder.path().join("a.parquet"), &[vec![damaged]]);
             let seen = read(folder.path(), Disorder::Refuse);

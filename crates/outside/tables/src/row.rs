@@ -29,6 +29,22 @@ pub struct Row {
     pub site: i32,
 }
 
+#[cfg(test)]
+impl Row {
+    /// A row in bucket 0 of one.
+    pub fn example(ord: i64) -> Self {
+        Self {
+            ord,
+            time: ord * 3,
+            thread: 1,
+            address: 0x1000 + ord % 7 * 8,
+            size: 8,
+            kind: 1,
+            ..Self::default()
+        }
+    }
+}
+
 /// What an access does, as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]

@@ -7,9 +7,10 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use sunder_access::ProcessId;
 
-/// Asks for the namespace around one, and for the user who made one (`ioctl_ns(2)`; `libc` has neither).
-const NS_GET_PARENT: libc::c_ulong = 0xb702;
-const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
+/// Asks for the namespace around one (`ioctl_ns(2)`; `libc` does not have it).
+pub const NS_GET_PARENT: libc::c_ulong = 0xb702;
+/// Asks for the user who made one.
+pub const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
 /// The deepest that the kernel nests them.
 const DEEPEST: usize = 33;
 

@@ -1,4 +1,5 @@
-//! Who pays for what watching takes: looks and their names are their owners', the rest is everybody's.
+//! Who pays for what watching takes: looks and their names are paid by the owners of the processes, the rest by
+//! nobody in particular. Called by the loop; must not begin or end anything.
 
 use super::Watcher;
 use crate::aside::Aside;
