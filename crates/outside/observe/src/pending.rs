@@ -1,7 +1,7 @@
 //! Which read of another process is going on, and since when. The kernel may never end one: where a page is of
 //! a file system whose server does not answer, or somebody holds the lock of the process's memory. A thread
-//! can't give up such a read, but its process can be ended by another. Keeps numbers alone; who ends what is
-//! the caller's business.
+//! can't give up such a read, but its process can be ended by another. This module only notes reads. It must not
+//! end anything: the caller decides that.
 
 use crate::monotonic_now;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -74,7 +74,7 @@ impl Pending {
     }
 }
 
-/// A read that is going on, until this is dropped. Of several at a time, by several threads, one is noted.
+/// A read that is going on until this is dropped. If several threads read at a time, the first read is noted.
 pub(crate) struct PendingRead(Option<&'static Pending>);
 
 impl PendingRead {

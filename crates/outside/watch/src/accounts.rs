@@ -1,9 +1,8 @@
 //! What each owner of processes has taken of the budget. Whoever starts ever new programs, or has files that
 //! take long to read, pays for them with looks at his own processes. Pure.
 //!
-//! Each owner owes the CPU time that looks at his processes took. An equal part of the budget pays it off
-//! again. One who owes more than could have been saved waits; and what he owes does not keep others from
-//! theirs.
+//! An owner owes the CPU time that looks at his processes took. An equal part of the budget for each owner pays it
+//! off. An owner who owes more than can be saved has to wait. His debt does not keep others waiting.
 
 use crate::owner::Owner;
 use std::collections::HashMap;
@@ -13,8 +12,8 @@ use std::time::{Duration, Instant};
 const MOST: usize = 1024;
 /// One whose processes were not to be looked at for so long has no part of the budget.
 const WANTS_FOR: Duration = Duration::from_secs(600);
-/// The most CPU seconds owed by others that are as if they had not been spent. So the budget is kept in the
-/// long run, however many owners there are.
+/// Up to so many CPU seconds that others owe are not counted as spent when an owner asks. The limit keeps the
+/// budget in the long run, however many owners there are.
 const MOST_EXCUSED: f64 = 60.0;
 
 /// See the module's head.

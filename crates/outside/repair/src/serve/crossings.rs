@@ -1,13 +1,13 @@
 //! Finds loops that use bytes of two moves. A copy of code knows the bytes of one, so a thread in such a loop
 //! leaves one copy for the other at each round, by a fault each time, and gets on much slower than before.
-//! Keeps count alone; one of the two moves has to be taken back by the caller.
+//! This module only counts, and must not move anything: the caller takes one of the two moves back.
 
 use std::collections::{HashMap, HashSet};
 
-/// So many questions of threads whose own loop has been copied for another move tell that it crosses both. A
-/// few are usual: a function that is called for the one object and then for the other.
+/// After so many questions about one move, by threads whose loop was copied for another, the loop is taken to use
+/// both. A few are usual: a function is called for the one object and then for the other.
 const MANY: u32 = 16;
-/// Most instructions that are remembered for one move. Of more, nothing is told.
+/// Most instructions that are remembered for one move. Loops beyond that are not found.
 const MOST: usize = 1 << 14;
 
 /// See the module's head.
