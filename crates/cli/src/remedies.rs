@@ -88,6 +88,7 @@ pub fn repair(options: &Repair) -> Result<u8> {
     let wanted = sunder_repair::Options {
         program: options.program.clone(),
         dry_run: options.dry_run,
+        follow_children: options.follow_children,
         from: options.from.clone(),
         chaos: options.chaos,
         compares_all: options.compare_all,
@@ -132,6 +133,7 @@ pub fn cure(options: &Cure) -> Result<u8> {
     let wanted = sunder_cure::Options {
         program: options.program.clone(),
         plan: options.plan.clone(),
+        follow_children: options.follow_children,
         detail: detail(plan.is_some(), options.quiet),
         observer: options.observer,
         observe: (&options.observe).into(),

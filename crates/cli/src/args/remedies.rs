@@ -115,6 +115,9 @@ pub struct Repair {
     /// Only say what would be moved
     #[arg(long)]
     pub dry_run: bool,
+    /// Repair the processes that the program starts too, as long as it runs: for scripts
+    #[arg(long)]
+    pub follow_children: bool,
     /// Move the objects of this result of `sunder detect` as soon as threads contend for them
     #[arg(long, value_name = "FILE", conflicts_with = "chaos")]
     pub from: Option<PathBuf>,
@@ -162,6 +165,10 @@ pub struct Cure {
     /// Write the result, with what was done, to this file as JSON: the plan for the next run
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
+    /// Move falsely shared bytes in the processes that the program starts too, as long as it runs: for
+    /// scripts
+    #[arg(long)]
+    pub follow_children: bool,
     /// Say nothing on standard error
     #[arg(long, short)]
     pub quiet: bool,

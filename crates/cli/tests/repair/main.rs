@@ -14,5 +14,6 @@ mod libraries;
 mod own_calls;
 mod shown;
 mod stacks;
+mod started;
 mod strings;
 mod transparent;

@@ -19,9 +19,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use sunder_findings::{Cure, Findings, Object};
-use sunder_live::{
-    Begun, Observation, ObserveOptions, ObserverChoice, Show, observe_with, program,
-};
+use sunder_live::{Begun, Observation, ObserveOptions, ObserverChoice, Show, program};
+use sunder_repair::follow::{self, How};
 use sunder_repair::{Detail, Repairer};
 use sunder_stop::may_trace;
 
@@ -33,6 +32,8 @@ pub struct Options {
     /// The result of an earlier run of the same program under [`run`]: its objects are taken apart
     /// as soon as threads contend for them, by the remedies that were chosen then.
     pub plan: Option<PathBuf>,
+    /// Move falsely shared bytes in the processes that the program starts, too, as long as it runs.
+    pub follow_children: bool,
     /// How much of the result is wanted: finding names takes time after the program's end.
     pub detail: Detail,
     /// Which observer takes the samples.
@@ -89,14 +90,18 @@ pub fn run(options: &Options) -> Result<Outcome> {
         show: options.show,
         ..Observation::default()
     };
+    let follow = options.follow_children.then_some(How {
+        dry_run: false,
+        observe: options.observe,
+    });
     // Isolating needs a library from the start and `ptrace`.
     let unloadable = program::cannot_be_loaded(name);
     let cannot_isolate = sunder_protect::cannot_isolate();
     if !may_trace() || unloadable.is_some() || cannot_isolate.is_some() {
-        let (mut findings, exit) = observe_with(&what, &mut mover)?;
+        let (mut findings, exit, followed) = follow::observe_all(&what, &mut mover, follow)?;
         let moved = mover.tell(&mut findings);
         findings.cure = Some(Cure::default());
-        let lines = match unloadable {
+        let mut lines = match unloadable {
             Some(why) => vec![format!("the program ran natively: {why}")],
             None => {
                 let isolated = cannot_isolate.map(|why| format!("isolated nothing: {why}"));
@@ -106,6 +111,9 @@ pub fn run(options: &Options) -> Result<Outcome> {
                     .collect()
             }
         };
+        if let Some(followed) = followed {
+            follow::tell(&mut lines, &followed);
+        }
         return Ok(Outcome {
             exit,
             findings,
@@ -114,8 +122,11 @@ pub fn run(options: &Options) -> Result<Outcome> {
     }
     let protect = sunder_protect::Options::default();
     let mut both = Both::new(mover, &protect, plan.as_ref())?;
-    let (mut findings, exit) = observe_with(&what, &mut both)?;
-    let lines = both.tell(&mut findings, exit);
+    let (mut findings, exit, followed) = follow::observe_all(&what, &mut both, follow)?;
+    let mut lines = both.tell(&mut findings, exit);
+    if let Some(followed) = followed {
+        follow::tell(&mut lines, &followed);
+    }
     Ok(Outcome {
         exit,
         findings,

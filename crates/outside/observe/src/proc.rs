@@ -46,7 +46,7 @@ pub use own_memory::{OwnMemory, memory_left, own_address_space, own_memory};
 pub use ran::{Use, busy_ticks, ran_for, use_of, waited_for_cpu};
 pub use smaps::{Flagged, flagged, flagged_of};
 pub(crate) use stat::busiest_first;
-pub use stat::{arguments, childrens_percent, cpu_time, start_ticks, started, state};
+pub use stat::{arguments, childrens_percent, cpu_time, own_cpu_time, start_ticks, started, state};
 pub use status::{Fields, Status, is_alive, living_number, status};
 pub(crate) use syscall::SyscallFile;
 pub use syscall::runs;

@@ -27,6 +27,7 @@ use entry::{Entry, Planned};
 use leave::Left;
 use plan::Stay;
 use refuse::unless_sound;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_findings::Findings;
@@ -72,12 +73,35 @@ pub fn remember_own_confinement() -> Result<()> {
     refuse::own_confinement().map(|_| ())
 }
 
-/// Repairs the process.
+impl Outcome {
+    /// Whether anything was moved, left alone for a reason, or left in the process.
+    pub fn any_found(&self) -> bool {
+        let repair = self.findings.repair.as_ref();
+        let any = repair.is_some_and(|repair| {
+            !repair.moved.is_empty() || !repair.refused.is_empty() || repair.hindrance.is_some()
+        });
+        any || self.left_something
+    }
+}
+
+/// Repairs the process, in a process of ours that exists for this alone.
 ///
 /// # Errors
 /// If the process can't be repaired. It is then as it was, or the error says what stays in it.
 pub fn run(options: &Options) -> Result<Outcome> {
     let _stops = Signals::hold_stops();
+    repair(options, Ending::BySignals, None)
+}
+
+/// As [`run`], on a thread that takes no signals, until `end` is set.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_until(options: &Options, end: &AtomicBool) -> Result<Outcome> {
+    repair(options, Ending::InTime, Some(end))
+}
+
+fn repair(options: &Options, ending: Ending, end: Option<&AtomicBool>) -> Result<Outcome> {
     let process = options.process;
     is_program(process)?;
     let mut calls = Calls::to_move();
@@ -88,12 +112,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
         ));
     }
     unless_sound(process, &mut calls)?;
-    let mut look = Look::begin(
-        process,
-        &options.observe,
-        options.threshold,
-        Ending::BySignals,
-    )?;
+    let mut look = Look::begin(process, &options.observe, options.threshold, ending)?;
     look.live.show = options.show;
     let mut repairer = Repairer::new(Entry::Never, options.chaos)?;
     if options.dry_run {
@@ -107,7 +126,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
     let looked = repairer.begins(process).and_then(|()| {
         look.go_on(options.duration, &mut |live| {
             repairer.step(live);
-            true
+            end.is_none_or(|end| !end.load(Ordering::Relaxed))
         })
     });
     repairer.note_undecided(&mut look.live);

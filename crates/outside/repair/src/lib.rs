@@ -19,7 +19,9 @@ mod common;
 mod contended;
 mod control;
 mod decisions;
+mod descendants;
 mod elements;
+pub mod follow;
 mod known;
 mod layout;
 mod lines;
@@ -45,6 +47,7 @@ pub use repairer::{Detail, Repairer};
 use anyhow::{Context, Result};
 use attach::entry::Entry;
 use choose::LeftByPlan;
+use follow::How;
 use known::Known;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -52,9 +55,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use sunder_access::{Span, Time};
 use sunder_findings::{Findings, IsolatedObject, Limit, Object, ObjectKind};
-use sunder_live::{
-    Begun, Observation, ObserveOptions, ObserverChoice, Show, observe_with, program,
-};
+use sunder_live::{Begun, Observation, ObserveOptions, ObserverChoice, Show, program};
 use sunder_observe::monotonic_now;
 
 /// What to repair, and how.
@@ -64,6 +65,8 @@ pub struct Options {
     pub program: Vec<OsString>,
     /// Only say what would be moved.
     pub dry_run: bool,
+    /// Repair the processes that the program starts, too, as long as it runs.
+    pub follow_children: bool,
     /// Move the objects of this saved result as soon as threads contend for them.
     pub from: Option<PathBuf>,
     /// Move random pages at random moments, chosen by this seed, and put them back. For tests.
@@ -115,8 +118,16 @@ impl Options {
 /// If Sunder itself failed before the program could run.
 pub fn run(options: &Options) -> Result<Outcome> {
     let mut repairer = Repairer::of_a_child(options)?;
-    let (mut findings, exit) = observe_with(&options.observation(), &mut repairer)?;
-    let lines = repairer.tell(&mut findings);
+    let follow = options.follow_children.then_some(How {
+        dry_run: options.dry_run,
+        observe: options.observe,
+    });
+    let (mut findings, exit, followed) =
+        follow::observe_all(&options.observation(), &mut repairer, follow)?;
+    let mut lines = repairer.tell(&mut findings);
+    if let Some(followed) = followed {
+        follow::tell(&mut lines, &followed);
+    }
     Ok(Outcome {
         exit,
         findings,

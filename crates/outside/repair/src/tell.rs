@@ -134,10 +134,13 @@ pub fn tell(repair: &Repair, seconds: f64, others: bool) -> Vec<String> {
         }
     }
     if lines.is_empty() {
-        let left_out = if others { LEFT_ALONE } else { "" };
-        lines.push(format!(
-            "nothing to repair: no false sharing that is worth it was confirmed{left_out}"
-        ));
+        let mut line =
+            "nothing to repair: no false sharing that is worth it was confirmed".to_owned();
+        if others {
+            line += LEFT_ALONE;
+            line += " (--follow-children repairs them too)";
+        }
+        lines.push(line);
     }
     lines
 }
@@ -284,7 +287,7 @@ mod tests {
     fn other_processes_are_told_of_where_nothing_was_done() {
         let lines = tell(&Repair::default(), 1.0, true);
         assert!(
-            lines.iter().all(|line| line.ends_with(LEFT_ALONE)),
+            lines.iter().all(|line| line.contains(LEFT_ALONE)),
             "{lines:?}"
         );
         assert_eq!(lines.len(), 1);

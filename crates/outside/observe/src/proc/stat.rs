@@ -42,6 +42,15 @@ pub fn cpu_time(process: ProcessId) -> Option<Duration> {
     Some(Duration::from_secs_f64(seconds))
 }
 
+/// The CPU time of its own threads so far; `None` if it is gone.
+pub fn own_cpu_time(process: ProcessId) -> Option<Duration> {
+    // Fields 14 and 15: utime, stime.
+    let ticks = stat(process, "stat", 14, 2)?;
+    Some(Duration::from_secs_f64(
+        ticks as f64 / clock_ticks_per_second() as f64,
+    ))
+}
+
 /// When the process began, to a hundredth of a second; `None` if it is gone.
 pub fn started(process: ProcessId) -> Option<SystemTime> {
     let ticks = start_ticks(process)?;

@@ -1,0 +1,254 @@
+//! The processes that a program starts, where it is a script or another program that has the work done by
+//! others: each that computes with several threads is repaired from outside, as `sunder attach --repair`
+//! does it (`attach`), by a thread of ours. Used by [`crate::follow`]. It must not touch the program that was
+//! started itself, which has a repairer of its own, and must not end anything.
+
+use crate::attach;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use sunder_access::ProcessId;
+use sunder_findings::Shown;
+use sunder_live::ObserveOptions;
+use sunder_observe::launch::Blocked;
+use sunder_observe::proc;
+
+/// Pause between two looks for processes.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Of this much time, looks take one part at most.
+const LOOKING_IS_ONE_IN: u32 = 50;
+/// The most processes that one look goes through. Further ones are met when others have ended.
+const MOST_LISTED: usize = 4096;
+/// The most processes that are repaired at a time: each has a thread of ours, samples and a shared file.
+const MOST_AT_ONCE: usize = 8;
+/// CPU time that a process uses with several threads before it is worth a repair: what ends sooner would be
+/// delayed by it. Clock ticks are 10 ms.
+const WORTH_IT: Duration = Duration::from_millis(20);
+/// The most processes of which is said what was found in them; the others are counted.
+const MOST_TOLD: usize = 20;
+
+/// What became of one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Followed {
+    /// The process.
+    pub process: ProcessId,
+    /// The file name of its program.
+    pub name: String,
+    /// What was found in it, as lines for people; none if nothing was.
+    pub lines: Vec<String>,
+}
+
+/// What became of all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllFollowed {
+    /// How many were looked at in which nothing was found.
+    pub nothing: usize,
+    /// In which something was found, or could not be looked for, as many as a reader wants to see.
+    pub told: Vec<Followed>,
+    /// Of how many more that is true.
+    pub more: usize,
+}
+
+/// How processes are repaired.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// Only say what would be moved.
+    pub dry_run: bool,
+    /// How to observe.
+    pub observe: ObserveOptions,
+}
+
+/// Looks for processes below a program, and repairs them, until this is ended or dropped.
+#[derive(Debug)]
+pub struct Descendants {
+    end: Arc<AtomicBool>,
+    watcher: Option<JoinHandle<AllFollowed>>,
+}
+
+impl Descendants {
+    /// Begins to look for what `root` starts.
+    ///
+    /// # Errors
+    /// If the thread can't be started.
+    pub fn of(root: ProcessId, how: How) -> io::Result<Self> {
+        let end = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&end);
+        // Signals are for the first thread.
+        let _blocked = Blocked::all();
+        let watcher = std::thread::Builder::new().spawn(move || {
+            let mut search = Search::new(root, how, told);
+            search.run();
+            search.finish()
+        })?;
+        Ok(Self {
+            end,
+            watcher: Some(watcher),
+        })
+    }
+
+    /// Ends all repairs: what lives on gets its bytes back. Says what became of each process.
+    pub fn end(mut self) -> AllFollowed {
+        self.join()
+    }
+
+    fn join(&mut self) -> AllFollowed {
+        self.end.store(true, Ordering::Relaxed);
+        let Some(watcher) = self.watcher.take() else {
+            return AllFollowed::default();
+        };
+        watcher.thread().unpark();
+        watcher.join().unwrap_or_default()
+    }
+}
+
+impl Drop for Descendants {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+/// A process, and when it began: its number may be given to another.
+type Key = (ProcessId, u64);
+
+struct Search {
+    root: ProcessId,
+    how: How,
+    end: Arc<AtomicBool>,
+    /// Processes with several threads: their CPU time when they were first seen so; `None` once they are
+    /// repaired or were.
+    seen: HashMap<Key, Option<Duration>>,
+    running: Vec<JoinHandle<Option<Followed>>>,
+    done: AllFollowed,
+}
+
+impl Search {
+    fn new(root: ProcessId, how: How, end: Arc<AtomicBool>) -> Self {
+        Self {
+            root,
+            how,
+            end,
+            seen: HashMap::new(),
+            running: Vec::new(),
+            done: AllFollowed::default(),
+        }
+    }
+
+    fn run(&mut self) {
+        while !self.end.load(Ordering::Relaxed) {
+            let begun = Instant::now();
+            self.look();
+            std::thread::park_timeout(LOOK_EVERY.max(begun.elapsed() * LOOKING_IS_ONE_IN));
+        }
+    }
+
+    fn look(&mut self) {
+        self.collect();
+        let below = below(self.root);
+        let mut now = HashMap::new();
+        for process in below {
+            let Some(began) = proc::start_ticks(process) else {
+                continue;
+            };
+            let known = self.seen.remove(&(process, began));
+            let Some(known) = known.map_or_else(|| at_first(process), Some) else {
+                continue;
+            };
+            let is_worth_it = || {
+                let used = proc::own_cpu_time(process);
+                known.is_some_and(|first| used.is_some_and(|used| used >= first + WORTH_IT))
+            };
+            let begins = self.running.len() < MOST_AT_ONCE && is_worth_it() && self.begin(process);
+            now.insert((process, began), known.filter(|_| !begins));
+        }
+        self.seen = now;
+    }
+
+    /// Begins to repair a process. Returns whether it has begun.
+    fn begin(&mut self, process: ProcessId) -> bool {
+        let (how, end) = (self.how, Arc::clone(&self.end));
+        let thread = std::thread::Builder::new().spawn(move || repair(process, how, &end));
+        let begun = thread.is_ok();
+        self.running.extend(thread);
+        begun
+    }
+
+    /// Takes the results of the repairs that have ended.
+    fn collect(&mut self) {
+        let ended = self.running.extract_if(.., |thread| thread.is_finished());
+        let ended: Vec<_> = ended.collect();
+        self.keep(ended);
+    }
+
+    fn keep(&mut self, ended: Vec<JoinHandle<Option<Followed>>>) {
+        let ended = ended
+            .into_iter()
+            .filter_map(|thread| thread.join().ok().flatten());
+        for one in ended {
+            if one.lines.is_empty() {
+                self.done.nothing += 1;
+            } else if self.done.told.len() < MOST_TOLD {
+                self.done.told.push(one);
+            } else {
+                self.done.more += 1;
+            }
+        }
+    }
+
+    fn finish(mut self) -> AllFollowed {
+        let running = std::mem::take(&mut self.running);
+        self.keep(running);
+        self.done
+    }
+}
+
+/// The CPU time of a process that has several threads; `None` if it has one.
+fn at_first(process: ProcessId) -> Option<Option<Duration>> {
+    let threads = proc::listed_threads(process).ok()?;
+    (threads.len() > 1).then(|| proc::own_cpu_time(process))
+}
+
+/// The processes that `root` has started, and those that these have, as far as their parents live.
+fn below(root: ProcessId) -> Vec<ProcessId> {
+    let mut found = Vec::new();
+    let mut next = 0;
+    let mut parent = root;
+    loop {
+        for thread in proc::listed_threads(parent).unwrap_or_default() {
+            found.extend(proc::children(parent, thread));
+        }
+        let Some(&process) = found.get(next).filter(|_| next < MOST_LISTED) else {
+            return found;
+        };
+        (parent, next) = (process, next + 1);
+    }
+}
+
+/// Repairs a process until it ends or `end` says so; `None` if it had ended before that began.
+fn repair(process: ProcessId, how: How, end: &AtomicBool) -> Option<Followed> {
+    let path = proc::executable(process).ok()?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = Shown(&name).to_string();
+    let options = attach::Options {
+        process,
+        duration: None,
+        dry_run: how.dry_run,
+        chaos: None,
+        observe: how.observe,
+        threshold: None,
+        show: None,
+    };
+    let lines = match attach::run_until(&options, end) {
+        Ok(done) if done.any_found() => done.lines,
+        Ok(_) => Vec::new(),
+        Err(_) if !proc::is_alive(process) => return None,
+        Err(error) => vec![format!("left alone: {error:#}")],
+    };
+    Some(Followed {
+        process,
+        name,
+        lines,
+    })
+}
