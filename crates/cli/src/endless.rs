@@ -8,6 +8,7 @@ use crate::status;
 use anyhow::anyhow;
 use std::thread;
 use std::time::Duration;
+use sunder_live::leave;
 use sunder_observe::launch::Blocked;
 use sunder_observe::pending::Pending;
 
@@ -30,6 +31,8 @@ pub fn end_if_a_read_does_not() {
             let stuck = Pending::own().longer_than(ENDLESS);
             let again = std::mem::replace(&mut seen, stuck.is_some());
             if let Some(process) = stuck.filter(|_| again) {
+                // The terminal is as it was before anything is said.
+                leave();
                 complain(&anyhow!(
                     "a read of the memory of process {process} does not end, as where a file system does not \
                      answer; it is given up. If Sunder stays all the same, the kernel holds it until that \

@@ -11,6 +11,7 @@ use crate::args::{ReportOptions, Top};
 use crate::attach::process;
 use crate::confined;
 use crate::detect::{exit_code, start_failure};
+use crate::endless::end_if_a_read_does_not;
 use crate::output::Output;
 use crate::status;
 use crate::terminal;
@@ -108,6 +109,7 @@ fn of_process(options: &Top) -> Result<u8> {
     shown.process = Some(process);
     remember_own_confinement()?;
     confined::beside(process, Work::Repair);
+    end_if_a_read_does_not();
     let _stops = Signals::hold_stops();
     let mut look = Look::begin(process, &(&options.observe).into(), None, Ending::BySignals)?;
     loop {

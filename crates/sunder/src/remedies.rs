@@ -129,6 +129,14 @@ impl Repair {
         self
     }
 
+    /// Whether the processes that the program starts are repaired too, as long as it runs. Only [`Repaired::lines`]
+    /// tells of them.
+    #[must_use]
+    pub const fn follow_children(mut self, follow: bool) -> Self {
+        self.0.follow_children = follow;
+        self
+    }
+
     /// Whether it is only said what would be moved.
     #[must_use]
     pub const fn dry_run(mut self, only_say: bool) -> Self {

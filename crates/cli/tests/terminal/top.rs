@@ -177,7 +177,13 @@ fn a_signal_gives_the_terminal_back() {
             return;
         };
         screen.wait_for("view", is_view);
-        let number = std::fs::read_to_string(folder.path().join("sunder")).expect("it began");
+        let file = folder.path().join("sunder");
+        // The view may be there before the shell has begun.
+        screen.wait_for("the shell's file", |_| {
+            std::fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n'))
+        });
+        let number = std::fs::read_to_string(&file).expect("it is there");
+        std::fs::remove_file(&file).expect("ours");
         let kill = std::process::Command::new("kill")
             .args(["-s", signal, number.trim()])
             .status();

@@ -1,5 +1,5 @@
 //! What is done before a signal stops or ends this process: whoever draws on the terminal takes away
-//! what is there. Called by `signals` and `late`.
+//! what is there. Called by `signals` and `late`, and by whoever ends this process at once.
 
 use std::sync::OnceLock;
 
@@ -12,7 +12,7 @@ pub fn before_leaving(then: fn()) {
 }
 
 /// Does it.
-pub(crate) fn leave() {
+pub fn leave() {
     if let Some(then) = THEN.get() {
         then();
     }

@@ -38,7 +38,7 @@ pub use command::{
 };
 pub use ending::{pidfd, wait_end};
 pub use kind::{Chosen, Kind, Measure, ObserverChoice, OpenOptions, Opened};
-pub use leaving::before_leaving;
+pub use leaving::{before_leaving, leave};
 pub use look::{Ending, Look, is_program};
 pub use looks::Looks;
 pub use notices::{LEFT_ALONE, NoNotices, Notices, counted};
