@@ -5,6 +5,7 @@ use crate::support::confine::{as_nobody, is_root, refuse_perf};
 use crate::support::targets::{
     as_expected, build, falsely_shared, global, open, side_by_side, workload,
 };
+use crate::support::{c_program, plain_sunder};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -75,6 +76,41 @@ fn possible() -> bool {
         return false;
     }
     true
+}
+
+/// Programs that run others with fewer rights (`gosu`, `setpriv`): the loader of the next program can't open our
+/// library, and would complain on the program's own standard error.
+#[test]
+fn a_program_that_gives_up_its_rights_hears_nothing_of_us() {
+    if !possible() {
+        return;
+    }
+    let mut all: Vec<Vec<PathBuf>> = Vec::new();
+    for flags in [&[][..], &["-static"]] {
+        all.extend(c_program("becomes", flags).map(|program| vec![program]));
+    }
+    let keeping = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+    ];
+    all.push(keeping.iter().map(PathBuf::from).collect());
+    for program in all {
+        let ran = plain_sunder()
+            .args(["detect", "--quiet", "--"])
+            .args(&program)
+            .args(["sh", "-c", "id -u; exit 3"])
+            .output()
+            .expect("it runs");
+        let told = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(
+            (told.as_ref(), ran.status.code()),
+            ("", Some(3)),
+            "{program:?}"
+        );
+        assert_eq!(ran.stdout, b"65534\n", "{program:?}");
+    }
 }
 
 fn perf_for_all() -> bool {

@@ -73,6 +73,13 @@ pub fn thread_id() -> u32 {
     unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
 }
 
+/// The user whose rights the calling thread has.
+#[must_use]
+pub fn user_id() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { call(libc::SYS_geteuid, [0; 6]) as u32 }
+}
+
 /// The calling thread's thread pointer (`fs` base).
 #[inline]
 #[must_use]

@@ -14,7 +14,7 @@ use crate::{follow, segment};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sunder_guest::environment::{self, PADDING, PRELOAD, count};
 use sunder_guest::exec::{Execute, Process, Strings};
 use sunder_guest::program::{self, Program};
@@ -26,6 +26,8 @@ const LONGEST: usize = 4096;
 struct Kept {
     library: UnsafeCell<[u8; LONGEST]>,
     segment: UnsafeCell<[u8; LONGEST]>,
+    /// The user whose rights the process had then.
+    user: AtomicU32,
     valid: AtomicBool,
 }
 
@@ -35,6 +37,7 @@ unsafe impl Sync for Kept {}
 static KEPT: Kept = Kept {
     library: UnsafeCell::new([0; LONGEST]),
     segment: UnsafeCell::new([0; LONGEST]),
+    user: AtomicU32::new(0),
     valid: AtomicBool::new(false),
 };
 
@@ -72,6 +75,7 @@ pub unsafe fn keep(strings: *mut *mut c_char) {
         };
         let whole = copy_until(library, KEPT.library.get().cast(), |byte| byte == b':')
             && copy_until(segment, KEPT.segment.get().cast(), |_| false);
+        KEPT.user.store(system::user_id(), Ordering::Relaxed);
         KEPT.valid.store(whole, Ordering::Release);
     }
     companion::find();
@@ -175,15 +179,18 @@ unsafe fn extend(strings: Strings, beside: Option<Companion>, memory: *mut u8) {
 
 /// Whether a program that this process executes will find the library and the registry: the process
 /// may have changed its root folder or its user since it loaded us. The dynamic linker prints an
-/// error for a missing library.
+/// error for a missing library. Who became another user may have kept root's rights up to here
+/// (`setpriv`), but the new program has them no more.
 fn reachable() -> bool {
-    [KEPT.library.get(), KEPT.segment.get()]
-        .into_iter()
-        .all(|path| {
-            // SAFETY: both are C strings once they are valid.
-            let fd = unsafe { system::open(libc::AT_FDCWD, path.cast(), libc::O_RDONLY) };
-            fd.map(system::close).is_some()
-        })
+    let is_another = system::user_id() != KEPT.user.load(Ordering::Relaxed);
+    !is_another
+        && [KEPT.library.get(), KEPT.segment.get()]
+            .into_iter()
+            .all(|path| {
+                // SAFETY: both are C strings once they are valid.
+                let fd = unsafe { system::open(libc::AT_FDCWD, path.cast(), libc::O_RDONLY) };
+                fd.map(system::close).is_some()
+            })
 }
 
 /// Gives programs the environment in which they are observed.

@@ -410,7 +410,8 @@ fn start(
         Err(error) => return Err(error.into()),
     };
     let mut launch = Launch::new(name.clone()).arguments(arguments.to_vec());
-    if let Some(registry) = &registry {
+    let in_vain = !wanted.needs_library && program::hands_down_in_vain(name);
+    if let Some(registry) = registry.as_ref().filter(|_| !in_vain) {
         let mut existing = std::env::var_os("LD_PRELOAD");
         if let Some(more) = remedy.load() {
             let mut list = more.library.into_os_string();

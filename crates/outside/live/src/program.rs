@@ -50,6 +50,15 @@ pub fn cannot_be_loaded(program: &OsStr) -> Option<&'static str> {
     }
 }
 
+/// Whether `program` would only hand our library's name down to what it executes, as another user perhaps, who
+/// can't open it; the dynamic loader complains of that. Root's statically linked programs that execute others do
+/// so to give up rights (`gosu`, `su-exec`), and no library of ours in them sees it.
+pub fn hands_down_in_vain(program: &OsStr) -> bool {
+    // SAFETY: no arguments, cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    is_root && find(program).is_some_and(|path| linkage(&path) == Linkage::Static)
+}
+
 /// How glibc's dynamic loader is called, wherever it is.
 const LOADER: &str = "/ld-linux-x86-64.so.2";
 const LOADER_FILE: &str = "ld-linux-x86-64.so.2";
