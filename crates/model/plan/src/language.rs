@@ -1,6 +1,6 @@
 //! The source language of the data, and how alignment is written in that language.
 
-use crate::library_types::{is_foreign_type, is_number};
+use crate::library_types::{is_foreign_type, is_number, unqualified};
 use crate::words::list;
 use sunder_findings::{Finding, Language as Stated};
 
@@ -67,6 +67,15 @@ impl Language {
             // A header alone means C, unless names have colons.
             Self::Unknown if cpp_names && Self::any_header(finding) => Self::Cpp,
             Self::Unknown if Self::any_header(finding) => Self::C,
+            // Units that are shared by several files (dwz) do not state their language.
+            Self::C
+                if object
+                    .type_name
+                    .as_deref()
+                    .is_some_and(|t| t.contains("::")) =>
+            {
+                Self::Cpp
+            }
             other => other,
         }
     }
@@ -166,6 +175,13 @@ impl Language {
 
     /// The text that gives elements of a type that is not the user's own lines of their own.
     fn wrap_type(self, name: &str, line: u32) -> String {
+        let name = name.strip_prefix("const ").unwrap_or(name);
+        // In C, `struct` is a part of a type's name.
+        let name = if self == Self::C {
+            name
+        } else {
+            unqualified(name)
+        };
         match self {
             Self::C => {
                 format!("make the element `struct padded {{ _Alignas({line}) {name} value; }}`")
@@ -345,6 +361,19 @@ fn bare(whole: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_librarys_type_is_wrapped_whatever_stands_before_its_name() {
+        let cpp = Language::Cpp.type_on_own_lines("struct std::atomic<long int>", 64);
+        assert!(
+            cpp.contains("Padded { std::atomic<long int> value; }"),
+            "{cpp}"
+        );
+        let number = Language::Cpp.type_on_own_lines("const long", 64);
+        assert!(number.contains("Padded { long value; }"), "{number}");
+        let c = Language::C.type_on_own_lines("const long", 64);
+        assert!(c.contains("_Alignas(64) long value;"), "{c}");
+    }
 
     #[test]
     fn a_local_type_is_declared_by_its_own_name() {

@@ -61,7 +61,7 @@ pub(crate) fn is_foreign_type(name: &str) -> bool {
         "UnsafeCell<",
         "parking_lot::",
     ];
-    let name = name.trim();
+    let name = unqualified(name);
     let first = name.split([' ', '<']).next().unwrap_or(name);
     // C++ has `(anonymous namespace)::Slot`, which is the user's.
     let is_tuple = name.starts_with('(') && name.ends_with(')') && name.contains(',');
@@ -75,6 +75,19 @@ pub(crate) fn is_foreign_type(name: &str) -> bool {
         || NUMBERS.contains(&first)
         || LIBRARIES.iter().any(|l| name.starts_with(l))
         || ((first.starts_with("int") || first.starts_with("uint")) && first.ends_with("_t"))
+}
+
+/// The name without what compilers, and readers of their debug information, put before it.
+pub(crate) fn unqualified(name: &str) -> &str {
+    let mut name = name.trim();
+    let strip = |name| {
+        let all = ["const ", "struct ", "class "];
+        all.iter().find_map(|one| str::strip_prefix(name, one))
+    };
+    while let Some(rest) = strip(name) {
+        name = rest;
+    }
+    name
 }
 
 /// Whether `name` is a number's type of Fortran, Ada, Pascal or D, which other languages may use for a
@@ -158,6 +171,8 @@ mod tests {
             "(AtomicU64, u64)",
             "[AtomicU64; 4]",
             "[4]uint64",
+            "const long",
+            "struct std::atomic<long int>",
         ] {
             assert!(is_foreign_type(foreign), "{foreign}");
         }

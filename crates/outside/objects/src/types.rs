@@ -197,14 +197,13 @@ impl TypeTable {
     }
 
     /// Whether a larger block than `ty` is no array of it, because `ty` may be the head of something
-    /// else: the base class of the type that `make_shared` allocates, or a class with virtual
-    /// functions, of which classes are derived.
+    /// else: the base class of the type that `make_shared` allocates, or of a container's nodes; the counts
+    /// before what an `Arc<[T]>` points to; or a class with virtual functions, of which classes are derived.
     pub(crate) fn is_head(&self, ty: TypeId) -> bool {
         let Some(of) = self.get(self.plain(ty)) else {
             return false;
         };
-        let shared = |name: &str| name.starts_with("std::_Sp_counted_base");
-        of.name.as_deref().is_some_and(shared) || self.has_virtual(ty)
+        of.name.as_deref().is_some_and(is_head_by_name) || self.has_virtual(ty)
     }
 
     /// Whether it is a class with virtual functions: a compiler puts a pointer to these at its start,
@@ -325,6 +324,32 @@ pub(crate) mod examples {
     }
 }
 
+/// Heads that the standard libraries of C++ (libstdc++, libc++) and Rust put before what a program stores.
+fn is_head_by_name(name: &str) -> bool {
+    const OF_CPP: [&str; 4] = ["_node_base", "_node_base_impl", "_base_node", "_end_node"];
+    const OF_RUST: [&str; 3] = [
+        "alloc::sync::ArcInner<",
+        "alloc::rc::RcInner<",
+        "alloc::rc::RcBox<",
+    ];
+    let whole = name.split('<').next().unwrap_or(name);
+    let is_nodes = name.starts_with("std::") && OF_CPP.iter().any(|end| whole.ends_with(end));
+    // An array's type ends with its length, as a slice's does not.
+    let has_length = |rest: &str| {
+        let inside = rest.strip_suffix(">").and_then(|r| r.strip_suffix("]"));
+        let length = inside.and_then(|inside| inside.rsplit_once("; "));
+        length.is_some_and(|(_, length)| length.bytes().all(|b| b.is_ascii_digit()))
+    };
+    // The size of these is that of the counts.
+    let unsized_part = |rest: &str| {
+        rest.starts_with("dyn ")
+            || rest.starts_with("str>")
+            || rest.starts_with('[') && !has_length(rest)
+    };
+    let of_rust = OF_RUST.iter().find_map(|start| name.strip_prefix(start));
+    name.starts_with("std::_Sp_counted_base") || is_nodes || of_rust.is_some_and(unsized_part)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,6 +384,34 @@ mod tests {
         class(vec![member(None, 4), member(None, 4)]);
         let heads = [0, 1, 2, 3, 4].map(|ty| table.is_head(TypeId(ty)));
         assert_eq!(heads, [false, true, true, false, false]);
+    }
+
+    #[test]
+    fn what_libraries_put_before_stored_values_is_a_head() {
+        for head in [
+            "std::_Sp_counted_base<2>",
+            "std::__detail::_Hash_node_base",
+            "std::__detail::_List_node_base",
+            "std::_Rb_tree_node_base",
+            "std::_Fwd_list_node_base",
+            "std::__1::__list_node_base<int, void *>",
+            "std::__1::__tree_node_base<void *>",
+            "alloc::sync::ArcInner<[std::sync::poison::mutex::Mutex<u64>]>",
+            "alloc::rc::RcInner<dyn core::ops::function::Fn<(u64), Output=u64>>",
+            "alloc::sync::ArcInner<str>",
+            "alloc::sync::ArcInner<[app::Row<[u64; 4]>]>",
+        ] {
+            assert!(is_head_by_name(head), "{head}");
+        }
+        for whole in [
+            "std::_List_node<Stats>",
+            "app::my_node_base",
+            "alloc::sync::ArcInner<app::Stats>",
+            "alloc::sync::ArcInner<[u64; 4]>",
+            "alloc::boxed::Box<[u64]>",
+        ] {
+            assert!(!is_head_by_name(whole), "{whole}");
+        }
     }
 
     #[test]
