@@ -15,7 +15,9 @@ pub use file::{
     Identity, close, duplicate, identity, limit, may_execute, open, open_at, punch_hole, read,
     read_at, read_link, try_lock, write, write_all, write_all_at, write_at,
 };
-pub use memory::{READ_WRITE, advise, lock, map, map_anonymous, map_shared, protect, remap, unmap};
+pub use memory::{
+    READ_WRITE, advise, lock, map, map_anonymous, map_shared, protect, remap, unlock, unmap,
+};
 pub use signals::{Action, NoSignals, action, kill, pending, send, send_to, set_action, set_mask};
 pub use wait::{Reach, wait, wake};
 

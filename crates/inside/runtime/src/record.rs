@@ -160,7 +160,7 @@ fn new_chunk(view: &View, block: u64) -> Option<&AtomicU64> {
     view.find_slot(block)
 }
 
-/// Allocates all pages of a shared range: one system call instead of a page fault for each. False
+/// Makes a shared range accessible and allocates all of its pages: one system call instead of a page fault for each. False
 /// if there is no memory for them; a store there would raise a fatal signal. (`MADV_POPULATE_WRITE`
 /// is Linux 5.14; an older kernel does not know it, and the pages come one by one.)
 ///
@@ -168,8 +168,13 @@ fn new_chunk(view: &View, block: u64) -> Option<&AtomicU64> {
 /// The range belongs to the segment.
 unsafe fn populate(start: NonNull<u8>, bytes: usize) -> bool {
     const POPULATE_WRITE: i32 = 23;
+    let at = start.as_ptr() as usize;
+    // SAFETY: by this function's contract, nobody counts on faults there.
+    if unsafe { system::protect(at, bytes, system::READ_WRITE) } != 0 {
+        return false;
+    }
     // SAFETY: by this function's contract; contents are kept.
-    let result = unsafe { system::advise(start.as_ptr() as usize, bytes, POPULATE_WRITE) };
+    let result = unsafe { system::advise(at, bytes, POPULATE_WRITE) };
     result == 0 || result == -(libc::EINVAL as isize)
 }
 

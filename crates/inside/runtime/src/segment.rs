@@ -5,7 +5,9 @@ use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicBool, Ordering};
 use sunder_guest::environment::Start;
 use sunder_guest::system;
-use sunder_wire::layout::{MAGIC, OPTION_HEAP, PAGE, Refusal, TOTAL, VERSION, View};
+use sunder_wire::layout::{
+    CHUNK_BYTES, MAGIC, MAX_CHUNKS, OPTION_HEAP, PAGE, Refusal, SHADOW, TOTAL, VERSION, View,
+};
 
 /// The variable that names the segment's file, with the equals sign.
 pub const VARIABLE: &[u8] = b"SUNDER_SEGMENT=";
@@ -85,7 +87,23 @@ pub fn map(fd: c_int) -> Option<View> {
     // SAFETY: the mapping is ours; without it a core file is as large as natively.
     unsafe { system::advise(base.as_ptr() as usize, TOTAL, libc::MADV_DONTDUMP) };
     // SAFETY: just mapped, and never unmapped.
-    Some(unsafe { View::new(base) })
+    let view = unsafe { View::new(base) };
+    close_shadow(view);
+    Some(view)
+}
+
+/// Takes the rights from all chunks of the shadow that nobody has claimed; each gets them when it is. What has
+/// none is not filled where the program locks all of its memory by a way that we do not see.
+fn close_shadow(view: View) {
+    let claimed = view
+        .status()
+        .chunks
+        .load(Ordering::Relaxed)
+        .min(MAX_CHUNKS - 1);
+    let free = SHADOW + (claimed as usize + 1) * CHUNK_BYTES;
+    let at = view.base().as_ptr() as usize + free;
+    // SAFETY: nobody uses these chunks yet.
+    unsafe { system::protect(at, TOTAL - free, libc::PROT_NONE) };
 }
 
 fn words(head: &[u8; 24]) -> [u64; 3] {

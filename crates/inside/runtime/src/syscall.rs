@@ -1,10 +1,10 @@
-//! `syscall` and `prctl`, interposed for the calls by which a process becomes another program or
-//! confines itself. All other calls go unchanged to the real functions. Contexts: all.
+//! `syscall` and `prctl`, interposed for the calls by which a process becomes another program, confines
+//! itself, or locks its memory. All other calls go unchanged to the real functions. Contexts: all.
 
 #![cfg(not(test))]
 
 use crate::exec::Observed;
-use crate::{follow, real};
+use crate::{follow, lock, real};
 use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_guest::confinement;
@@ -45,6 +45,8 @@ pub unsafe extern "C-unwind" fn syscall(
         "je {ours}",
         "cmp rdi, {prctl}",
         "je {ours}",
+        "cmp rdi, {mlockall}",
+        "je {ours}",
         "mov rax, qword ptr [rip + {real}]",
         "test rax, rax",
         "jz 2f",
@@ -73,6 +75,7 @@ pub unsafe extern "C-unwind" fn syscall(
         execveat = const libc::SYS_execveat,
         seccomp = const libc::SYS_seccomp,
         prctl = const libc::SYS_prctl,
+        mlockall = const libc::SYS_mlockall,
         ours = sym ours,
         real = sym REAL,
         look_up = sym look_up,
@@ -107,6 +110,7 @@ unsafe extern "C-unwind" fn ours(
                 d as Strings,
                 |strings| real(number, a, b, c, strings as usize, e, f) as c_int,
             )),
+            libc::SYS_mlockall => c_long::from(lock::mlockall(a as c_int)),
             _ => {
                 let confines = confinement::by(number, a);
                 if confines {

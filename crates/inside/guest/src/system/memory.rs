@@ -93,6 +93,12 @@ pub fn lock(at: usize, bytes: usize, on_fault: bool) -> isize {
     }
 }
 
+/// As `munlock`.
+pub fn unlock(at: usize, bytes: usize) -> isize {
+    // SAFETY: it does not change contents.
+    unsafe { call(libc::SYS_munlock, [at, bytes, 0, 0, 0, 0]) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
