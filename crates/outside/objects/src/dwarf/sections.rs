@@ -65,7 +65,7 @@ fn section_within(elf: &Elf<'_>, name: Option<&str>, kept: &Budget) -> Result<By
     };
     let is_packed = packed.format != CompressionFormat::None;
     let size = packed.uncompressed_size;
-    if is_packed && !elf.data().take(size) {
+    if is_packed && (is_bomb(packed.compressed_size, size) || !elf.data().take(size)) {
         return Err(too_large(size));
     }
     if !kept.take(size) {
@@ -87,6 +87,16 @@ fn section_within(elf: &Elf<'_>, name: Option<&str>, kept: &Budget) -> Result<By
         Box::leak(bytes.into_boxed_slice()),
         LittleEndian,
     ))
+}
+
+/// Compilers' and linkers' sections unpack to 2 to 20 times their size. What is read of one takes many times its
+/// unpacked size, a line table 24 times at most, so that some kilobytes of a file would take gigabytes.
+const MOST_TIMES: u64 = 64;
+/// A section that unpacks to no more than this is never too much, in bytes.
+const HARMLESS: u64 = 1 << 20;
+
+fn is_bomb(packed: u64, unpacked: u64) -> bool {
+    unpacked > HARMLESS && unpacked / MOST_TIMES > packed
 }
 
 /// The text of a string attribute; empty if it is not UTF-8.
@@ -172,6 +182,22 @@ mod tests {
         let file = elf_with(SHF_COMPRESSED.0, bytes.len() as u64, &bytes);
         let refused = read(&file, &Budget::of(u64::MAX));
         assert!(matches!(refused, Err(SectionError::TooLarge(..))));
+    }
+
+    #[test]
+    fn a_section_that_claims_to_unpack_to_far_more_than_compilers_write_is_refused() {
+        for (packed, unpacked, refused) in [
+            (100, HARMLESS, false),
+            (100_000, 6_400_000, false),
+            (100_000, 64_000_000, true),
+        ] {
+            assert_eq!(is_bomb(packed, unpacked), refused, "{packed} {unpacked}");
+        }
+        let mut bytes = packed(32 << 20);
+        bytes.resize(75_000, 1);
+        let file = elf_with(SHF_COMPRESSED.0, bytes.len() as u64, &bytes);
+        let refused = read(&file, &Budget::of(u64::MAX));
+        assert!(matches!(refused, Err(SectionError::TooLarge(_, 32))));
     }
 
     #[test]

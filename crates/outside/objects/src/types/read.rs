@@ -226,12 +226,18 @@ fn alias(tag: gimli::DwTag) -> Option<&'static str> {
     })
 }
 
+/// More members are taken for a broken file: a compressed file of some kilobytes can have millions. Generated
+/// records have thousands.
+const MOST_MEMBERS: usize = 1 << 16;
+/// More dimensions are, too. Compilers allow dozens at most.
+const MOST_DIMENSIONS: usize = 256;
+
 /// An array's dimensions, outermost first.
 fn dimensions(unit: &LoadedUnit, offset: usize, language: Language) -> Vec<Dimension> {
     let mut all = Vec::new();
     let usual = unit.first_index();
     let _ = unit.for_each_child(offset, |entry| {
-        if entry.tag() == dw::DW_TAG_subrange_type {
+        if entry.tag() == dw::DW_TAG_subrange_type && all.len() < MOST_DIMENSIONS {
             let count = LoadedUnit::number(entry, dw::DW_AT_count);
             // Where the bound is known at run time only, so are the indices.
             let stated = entry.attr(dw::DW_AT_lower_bound).is_some();
@@ -274,7 +280,8 @@ fn bound(entry: &LoadedEntry, name: gimli::DwAt) -> Option<i64> {
 }
 
 /// Members and base classes of the record at `offset`; the fields of a Rust enum's variants are
-/// overlapping members. Variants that are nested deeper than [`MAX_DEPTH`] are left out.
+/// overlapping members. Variants that are nested deeper than [`MAX_DEPTH`] are left out, and so are members
+/// beyond [`MOST_MEMBERS`].
 fn collect_members(
     unit: &LoadedUnit,
     offset: usize,
@@ -283,6 +290,7 @@ fn collect_members(
 ) -> Result<(), gimli::Error> {
     let mut inner = Vec::new();
     unit.for_each_child(offset, |entry| match entry.tag() {
+        _ if found.len() >= MOST_MEMBERS => {}
         dw::DW_TAG_member
             // A static member is only declared here; its definition is elsewhere.
             if entry.attr(dw::DW_AT_declaration).is_none()
@@ -295,7 +303,7 @@ fn collect_members(
         _ => {}
     })?;
     for offset in inner {
-        if depth < MAX_DEPTH {
+        if depth < MAX_DEPTH && found.len() < MOST_MEMBERS {
             collect_members(unit, offset, depth + 1, found)?;
         }
     }
@@ -375,6 +383,19 @@ mod tests {
             collect_members(&unit, record, 0, &mut entries).expect("sound entries");
             assert_eq!(entries.len(), found, "{depth}");
         }
+    }
+
+    #[test]
+    fn members_are_read_up_to_a_number() {
+        let mut entries = vec![1, 2];
+        entries.extend(vec![4; MOST_MEMBERS + 1000]);
+        entries.extend([0, 0]);
+        let info = one_unit(&entries);
+        let record = info.len() - entries.len() + 1;
+        let unit = LoadedUnit::first_of(dwarf_of(info, ABBREVIATIONS.to_vec())).expect("a unit");
+        let mut found = Vec::new();
+        collect_members(&unit, record, 0, &mut found).expect("sound entries");
+        assert_eq!(found.len(), MOST_MEMBERS);
     }
 
     /// What an expression of these bytes adds, as the place of a member.
