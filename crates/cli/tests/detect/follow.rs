@@ -269,3 +269,21 @@ fn programs_that_execute_each_other_at_once_are_recorded() {
     let result = result.expect("a result");
     assert!(!says(&result, "no names"), "{:#?}", result.limits);
 }
+
+/// A program that becomes a daemon ends at once, and what it has started goes on unseen.
+#[test]
+fn what_goes_on_after_the_program_is_named() {
+    let ran = plain_sunder()
+        .args(["detect", "--follow-children", "--"])
+        .args(["sh", "-c", "sleep 30 >/dev/null 2>&1 & echo $!"])
+        .output()
+        .expect("it runs");
+    let number = String::from_utf8_lossy(&ran.stdout).trim().to_owned();
+    let told = String::from_utf8_lossy(&ran.stderr).replace('\n', " ");
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    let ended = std::process::Command::new("kill").arg(&number).status();
+    assert!(ended.expect("kill runs").success(), "{told}");
+    let wanted = format!("but process {number} (");
+    assert!(told.contains(&wanted), "{told}");
+    assert!(told.contains("that it started goes on"), "{told}");
+}

@@ -85,6 +85,13 @@ pub enum Limit {
     ProcessesMissed(u32),
     /// Heaps in another process namespace.
     ForeignProcesses,
+    /// Followed processes went on when the program itself had ended, and were not looked at any more.
+    ProcessesGoOn {
+        /// Some of them, by number and name.
+        named: Vec<String>,
+        /// How many there are beside these.
+        more: usize,
+    },
     /// Processes whose heaps were not recorded.
     ProcessesWithoutHeap {
         /// Some of them, by number and name.
@@ -274,6 +281,7 @@ impl fmt::Display for Limit {
                 "Heap objects of processes in another process namespace have no names: their \
                  numbers are not known there.",
             ),
+            Self::ProcessesGoOn { named, more } => processes_go_on(f, named, *more),
             Self::ProcessesWithoutHeap { named, more } => processes_without_heap(f, named, *more),
 
             Self::NothingPreloaded { why } => write!(
@@ -368,6 +376,34 @@ impl fmt::Display for Limit {
             ),
         }
     }
+}
+
+fn processes_go_on(f: &mut fmt::Formatter<'_>, named: &[String], more: usize) -> fmt::Result {
+    let shown = named.join(", ");
+    match (named.len(), more) {
+        (1, 0) => write!(
+            f,
+            "The run ended with the program itself, but process {shown}"
+        )?,
+        (_, 0) => write!(
+            f,
+            "The run ended with the program itself, but the processes {shown}"
+        )?,
+        (_, more) => write!(
+            f,
+            "The run ended with the program itself, but the processes {shown} and {more} more"
+        )?,
+    }
+    let goes = if named.len() + more == 1 {
+        "goes"
+    } else {
+        "go"
+    };
+    write!(
+        f,
+        " that it started {goes} on: `sunder attach --pid NUMBER` looks at one, or let the program \
+         stay in the foreground."
+    )
 }
 
 fn processes_without_heap(

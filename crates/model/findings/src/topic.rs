@@ -7,7 +7,7 @@ use crate::verdict::Reason;
 
 /// Beginnings, or parts, of the sentences of limits, and the topics that explain them. Files hold the
 /// sentences alone; nothing is decided by them, only which text is offered.
-const SENTENCES: [(&str, &str); 47] = [
+const SENTENCES: [(&str, &str); 48] = [
     ("No samples were taken: ", "no-samples"),
     ("No samples were taken; ", "few-samples"),
     (" samples were taken; a longer run", "few-samples"),
@@ -28,6 +28,7 @@ const SENTENCES: [(&str, &str); 47] = [
     ("What a fix gains was not measured", "gain-not-measured"),
     ("Findings marked as not confirmed", "unconfirmed"),
     ("it may be coincidence", "coincidences"),
+    ("that it started go", "processes-not-followed"),
     (
         "processes, which were not looked at",
         "processes-not-followed",
@@ -173,6 +174,20 @@ mod tests {
             (Limit::Coincidences(5), "coincidences"),
             (Limit::ProcessesLeftOut, "processes-not-followed"),
             (Limit::ProcessesNotFollowed, "processes-not-followed"),
+            (
+                Limit::ProcessesGoOn {
+                    named: vec!["1 (a)".to_owned()],
+                    more: 0,
+                },
+                "processes-not-followed",
+            ),
+            (
+                Limit::ProcessesGoOn {
+                    named: vec!["1 (a)".to_owned(), "2 (a)".to_owned()],
+                    more: 3,
+                },
+                "processes-not-followed",
+            ),
             (Limit::ProcessesWithoutTimer, "processes-missed"),
             (Limit::ProcessesMissed(3), "processes-missed"),
             (Limit::ForeignProcesses, "processes-missed"),

@@ -6,7 +6,7 @@ use crate::choice;
 use crate::ending::{pidfd, wait_end};
 use crate::executed::Executed;
 use crate::kind::{Chosen, Kind, Measure, ObserverChoice, OpenOptions};
-use crate::limits::{children_limit, heap_limits, runtime_limits};
+use crate::limits::{children_limit, going_on, heap_limits, runtime_limits};
 use crate::observer::LiveObserver;
 use crate::perf;
 use crate::program;
@@ -154,6 +154,7 @@ pub fn observe_with(
         follow_children,
         can_follow,
     ));
+    limits.extend(going_on(&live, pid).filter(|_| follow_children));
     if recorded {
         limits.extend(runtime_limits(&status, linkage));
         limits.extend(heap_limits(&live, pid));

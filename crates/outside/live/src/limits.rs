@@ -45,6 +45,15 @@ pub fn heap_limits(live: &Live, root: ProcessId) -> Vec<Limit> {
     limits
 }
 
+/// The limit for followed processes that have not ended with the program itself, as a server that becomes a
+/// daemon.
+pub fn going_on(live: &Live, root: ProcessId) -> Option<Limit> {
+    let all = live.session.going_on(root);
+    let named: Vec<_> = all.iter().take(MOST_NAMED).cloned().collect();
+    let more = all.len() - named.len();
+    (!named.is_empty()).then_some(Limit::ProcessesGoOn { named, more })
+}
+
 /// Processes that a limit names; a server may have hundreds.
 const MOST_NAMED: usize = 4;
 

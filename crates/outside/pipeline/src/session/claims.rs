@@ -2,6 +2,7 @@
 
 use super::Session;
 use crate::heap::Heap;
+use crate::process::Process;
 use std::rc::Rc;
 use sunder_access::{ProcessId, Time};
 use sunder_recording::{self as recording, Step};
@@ -106,13 +107,26 @@ impl Session {
         let mut names: Vec<_> = all
             .filter(|p| p.id != root && p.heap().is_none())
             .filter(|p| p.figures.samples + p.figures.accesses > 0)
-            .map(|p| match p.threads.process_name() {
-                Some(name) => format!("{} ({name})", p.id),
-                None => p.id.to_string(),
-            })
+            .map(shown)
             .collect();
         names.sort();
         names.dedup();
         names
+    }
+
+    /// The processes other than `root` that have not ended, by number and name.
+    pub fn going_on(&self, root: ProcessId) -> Vec<String> {
+        let lives = |p: &&Process| p.id != root && sunder_observe::proc::is_alive(p.id);
+        let mut names: Vec<_> = self.processes.values().filter(lives).map(shown).collect();
+        names.sort();
+        names
+    }
+}
+
+/// A process by number and name.
+fn shown(process: &Process) -> String {
+    match process.threads.process_name() {
+        Some(name) => format!("{} ({name})", process.id),
+        None => process.id.to_string(),
     }
 }
