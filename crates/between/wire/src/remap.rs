@@ -403,7 +403,7 @@ pub const fn reason(number: u32) -> &'static str {
         BY_FAULTS => "too many accesses could not be redirected in advance",
         BY_KERNEL => "the kernel was given a pointer to the bytes",
         BY_MAPPING => "the program changed the mapping",
-        BY_FORK => "the program started another process",
+        BY_FORK => "the program started another process or program",
         BY_SILENCE => "the tool did not answer in time",
         BY_CONFINEMENT => "the program confined itself",
         BY_SIGNALS => "the program changed how it treats signals",

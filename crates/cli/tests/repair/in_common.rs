@@ -8,7 +8,7 @@ use sunder_findings::RolledBack;
 
 /// Rounds that take half a second with false sharing.
 const ROUNDS: u64 = 400_000_000;
-const FORKED: &str = "the program started another process";
+const FORKED: &str = "the program started another process or program";
 
 /// Runs one case. The memory must be what it must be, whatever was moved.
 fn run(case: &str, rounds: u64, options: &[&str]) -> Run {

@@ -4,7 +4,7 @@
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) sentences: Vec<String>,
-    /// Libraries of the system without debug information, for one sentence about all.
+    /// Files of the system without debug information, for one sentence about all.
     libraries: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl Limits {
         let mut all = self.sentences.clone();
         if !self.libraries.is_empty() {
             all.push(format!(
-                "Libraries of the system have no debug information here ({}): their functions and \
+                "Files of the system have no debug information here ({}): their functions and \
                  data are named by symbols only.",
                 self.libraries.join(", ")
             ));
