@@ -15,6 +15,9 @@ pub enum PatchError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The folder is the one with all files of the machine.
+    #[error("/ is no program's own folder: say with --root which folder has its sources")]
+    WholeMachine,
     /// A program of the system can't be started.
     #[error("cannot start {program}: {source}")]
     Start {

@@ -103,6 +103,19 @@ fn ways(
     line: u32,
     spelling: Spelling,
 ) -> Result<Vec<Way>, Unsure> {
+    let ways = ways_seen(sources, finding, line, spelling);
+    // From a part of the sources, a reason may be as wrong as a change.
+    sources.all_seen()?;
+    ways
+}
+
+/// As [`ways`], from the sources that were seen.
+fn ways_seen(
+    sources: &Sources,
+    finding: &Finding,
+    line: u32,
+    spelling: Spelling,
+) -> Result<Vec<Way>, Unsure> {
     stale::check(sources, finding)?;
     if let Some(file) = language_file(finding)
         && file.ends_with(".rs")

@@ -4,7 +4,7 @@
 use crate::error::{PatchError, Unsure, unsure};
 use crate::macros::Macros;
 use rustix::fs::{Mode, OFlags};
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,8 +12,27 @@ use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 use tree_sitter::{Parser, Tree};
 
-/// Files beyond this number are not looked at: then the folder is no program's source.
-const MOST_FILES: usize = 50_000;
+/// How much of a folder is looked at. A folder with more is no single program's source, and a part of it
+/// does not show all uses of a name.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Source files.
+    files: usize,
+    /// Files and folders of all kinds: a walk must end also where few of them are sources.
+    entries: usize,
+    /// Bytes of texts that are parsed. All trees stay in memory, each with about 25 times the bytes of its text.
+    parsed: usize,
+    /// Bytes of texts that are read for definitions of macros, which stay in memory, too.
+    preprocessed: usize,
+}
+
+const LIMITS: Limits = Limits {
+    files: 50_000,
+    entries: 1_000_000,
+    parsed: 32 << 20,
+    preprocessed: 512 << 20,
+};
+
 /// A larger file is generated, and no person patches it.
 const LARGEST: u64 = 4 << 20;
 /// Folders with copies or products of sources.
@@ -98,38 +117,71 @@ pub(crate) struct Sources {
     files: OnceCell<Vec<PathBuf>>,
     read: RefCell<BTreeMap<PathBuf, Rc<Source>>>,
     macros: OnceCell<Macros>,
+    limits: Limits,
+    /// Bytes of all texts that have been parsed.
+    parsed: Cell<usize>,
+    /// Why not all was seen that somebody asked for.
+    missed: OnceCell<Unsure>,
 }
 
 impl Sources {
     /// # Errors
-    /// If there is no such folder.
+    /// If there is no such folder, or it is the one with all files of the machine.
     pub(crate) fn below(root: &Path) -> Result<Self, PatchError> {
         let root = root.canonicalize().map_err(|source| PatchError::File {
             path: root.to_owned(),
             source,
         })?;
+        if root.parent().is_none() {
+            return Err(PatchError::WholeMachine);
+        }
         Ok(Self {
             root,
             files: OnceCell::new(),
             read: RefCell::default(),
             macros: OnceCell::new(),
+            limits: LIMITS,
+            parsed: Cell::new(0),
+            missed: OnceCell::new(),
         })
+    }
+
+    /// Whether all was seen that has been asked for until now.
+    ///
+    /// # Errors
+    /// If the folder has too much: what was concluded from its sources may be wrong.
+    pub(crate) fn all_seen(&self) -> Result<(), Unsure> {
+        self.missed.get().cloned().map_or(Ok(()), Err)
+    }
+
+    /// Notes that the folder has too much of this, which is not looked at.
+    fn miss(&self, what: &str) {
+        let root = self.root.display();
+        let why =
+            format!("{root} has {what}: say with --root which folder has the program's sources");
+        self.missed.get_or_init(|| Unsure::new(why));
     }
 
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// All source files below the root, by their paths below it.
+    /// All source files below the root, by their paths below it; none if these are too many.
     pub(crate) fn files(&self) -> &[PathBuf] {
         self.files.get_or_init(|| {
             let mut found = Vec::new();
             let mut folders = vec![PathBuf::new()];
+            let mut entries_seen = 0;
             while let Some(folder) = folders.pop() {
                 let Ok(entries) = std::fs::read_dir(self.root.join(&folder)) else {
                     continue;
                 };
                 for entry in entries.flatten() {
+                    entries_seen += 1;
+                    if entries_seen > self.limits.entries {
+                        self.miss(&format!("more than {} files", self.limits.entries));
+                        return Vec::new();
+                    }
                     let (name, kind) = (entry.file_name(), entry.file_type());
                     let below = folder.join(&name);
                     match kind {
@@ -141,9 +193,9 @@ impl Sources {
                         _ => {}
                     }
                 }
-                if found.len() > MOST_FILES {
-                    found.truncate(MOST_FILES);
-                    break;
+                if found.len() > self.limits.files {
+                    self.miss(&format!("more than {} source files", self.limits.files));
+                    return Vec::new();
                 }
             }
             found.sort();
@@ -178,6 +230,7 @@ impl Sources {
                 best.push(file);
             }
         }
+        self.all_seen()?;
         match best[..] {
             [one] => Ok(one.clone()),
             [] => unsure!("there is no {path} below {}", self.root.display()),
@@ -198,6 +251,12 @@ impl Sources {
             unsure!("{} is not C, C++ or Rust", path.display());
         };
         let text = self.text(path)?;
+        // Counted once, whatever is made of it.
+        self.parsed.set(self.parsed.get() + text.len());
+        if self.parsed.get() > self.limits.parsed {
+            self.miss("too many sources with names that the data has");
+            self.all_seen()?;
+        }
         let mut seen = vec![text.clone()];
         if language != Language::Rust {
             seen[0] = self.macros().without_attributes(&text);
@@ -236,6 +295,7 @@ impl Sources {
     pub(crate) fn with_word(&self, word: &str, rust: bool) -> Vec<Rc<Source>> {
         self.files()
             .iter()
+            .take_while(|_| self.missed.get().is_none())
             .filter(|file| (Language::of(file) == Some(Language::Rust)) == rust)
             .filter(|file| self.text(file).is_ok_and(|text| text.contains(word)))
             .filter_map(|file| self.source(file).ok())
@@ -246,10 +306,16 @@ impl Sources {
     pub(crate) fn macros(&self) -> &Macros {
         self.macros.get_or_init(|| {
             let mut all = Macros::default();
+            let mut bytes = 0;
             for file in self.files() {
                 if Language::of(file) != Some(Language::Rust)
                     && let Ok(text) = self.text(file)
                 {
+                    bytes += text.len();
+                    if bytes > self.limits.preprocessed {
+                        self.miss("too many sources in C or C++");
+                        break;
+                    }
                     all.read(&text);
                 }
             }
@@ -322,6 +388,54 @@ mod tests {
         assert_eq!(of("cache/@mcount.nim.c"), None);
         assert_eq!(of("cache/@mcount.nim.cpp"), None);
         assert_eq!(of("nim.c"), Some(Language::C));
+    }
+
+    /// What is seen of a folder with too much would be a part of it.
+    #[test]
+    fn a_folder_with_too_much_is_refused() {
+        let root_of_all = Sources::below(Path::new("/"));
+        assert!(matches!(root_of_all, Err(PatchError::WholeMachine)));
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.c", "b.c", "c.txt"] {
+            std::fs::write(folder.path().join(name), "int own;\n").unwrap();
+        }
+        let most = Limits {
+            files: 2,
+            entries: 3,
+            parsed: 18,
+            preprocessed: 18,
+        };
+        let asked = |limits| {
+            let mut sources = Sources::below(folder.path()).unwrap();
+            sources.limits = limits;
+            let found = sources.with_word("own", false).len();
+            (found, sources.all_seen().map_err(|why| why.0))
+        };
+        assert_eq!(asked(most), (2, Ok(())));
+        let root = folder.path().canonicalize().unwrap();
+        for (limits, found, what) in [
+            (Limits { files: 1, ..most }, 0, "more than 1 source files"),
+            (Limits { entries: 2, ..most }, 0, "more than 2 files"),
+            (
+                Limits { parsed: 17, ..most },
+                1,
+                "too many sources with names that the data has",
+            ),
+            (
+                Limits {
+                    preprocessed: 17,
+                    ..most
+                },
+                1,
+                "too many sources in C or C++",
+            ),
+        ] {
+            let why = format!(
+                "{} has {what}: say with --root which folder has the program's sources",
+                root.display()
+            );
+            assert_eq!(asked(limits), (found, Err(why)));
+        }
     }
 
     #[test]
