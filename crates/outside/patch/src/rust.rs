@@ -6,7 +6,7 @@ mod structure;
 mod wrapper;
 
 use self::structure::{Structure, structure};
-use self::wrapper::{WRAPPER, add_wrapper, can_be_wrapped};
+use self::wrapper::{WRAPPER, add_wrapper, can_be_named, can_be_wrapped};
 use crate::c::names::nodes;
 use crate::edit::Edits;
 use crate::error::{Unsure, unsure};
@@ -121,7 +121,7 @@ fn members(
     let all = shape::members(finding);
     let mut edits = Edits::default();
     let mut names = Vec::new();
-    let mut wraps = false;
+    let mut wrapped = Vec::new();
     let mut stays = None;
     for (name, of) in found.members.iter().filter(|(name, _)| all.contains(name)) {
         let text = &found.source.text[of.clone()];
@@ -143,7 +143,7 @@ fn members(
             }
             continue;
         }
-        wraps = true;
+        wrapped.push(of.start);
         can_be_wrapped(sources, &found, (name, of.start))?;
         edits.replace(&found.source.path, of.clone(), format!("{WRAPPER}<{text}>"));
         initial_values(sources, &found, name, &mut edits)?;
@@ -156,8 +156,8 @@ fn members(
             found.name
         );
     }
-    if wraps {
-        add_wrapper(&found.source, found.start, line, &mut edits)?;
+    if !wrapped.is_empty() {
+        add_wrapper(&found.source, found.start, &wrapped, line, &mut edits)?;
     }
     Ok(Way {
         what: format!(
@@ -333,7 +333,7 @@ fn wrap_static(
         }
         wrap_value(&source, one, repeated, edits);
     }
-    add_wrapper(&source, item.start_byte(), line, edits)?;
+    add_wrapper(&source, item.start_byte(), &[of.start_byte()], line, edits)?;
     Ok(format!(
         "each element of `{name}` is wrapped in an aligned struct"
     ))
@@ -372,6 +372,13 @@ fn initial_values(
             }
             if source.path != found.source.path {
                 unsure!("`{}` is made in {}, too", found.name, source.path.display());
+            }
+            if !can_be_named(&source, found.start, one.start_byte()) {
+                unsure!(
+                    "`{}` is made at {}, in another module, which does not see a wrapper for `{member}`",
+                    found.name,
+                    source.place(one.start_byte())
+                );
             }
             let values = nodes(one, &|n| {
                 matches!(

@@ -389,3 +389,35 @@ fn a_wrapped_member_does_what_it_did() {
          assert_eq!(core::mem::align_of::<Ring>(), 64); }",
     );
 }
+
+/// The wrapper is in the module of what it wraps: it must be seen wherever that is used, and has its indent.
+#[test]
+fn what_is_in_a_module_is_wrapped_there() {
+    let source = "mod stats {\n    use std::sync::atomic::AtomicU64;\n\n    /// How often.\n    pub struct Counters {\n        pub a: AtomicU64,\n        pub b: AtomicU64,\n    }\n\n    pub mod made {\n        use super::*;\n\n        pub const fn new() -> Counters {\n            Counters { a: AtomicU64::new(0), b: AtomicU64::new(7) }\n        }\n    }\n}\n\nuse std::sync::atomic::Ordering;\n\npub static ALL: stats::Counters = stats::made::new();\n";
+    let mut object = global("a::ALL", "a::stats::Counters", 16, None, 21);
+    object.declared = Some(given::place("a.rs", 21));
+    let words = [word(0, "ALL.a", 1), word(8, "ALL.b", 2)];
+    let case = Case::new("a.rs", source, object, &words);
+    case.runs_with(
+        "fn main() { ALL.a.fetch_add(1, Ordering::Relaxed); assert_eq!(ALL.b.load(Ordering::Relaxed), 7); \
+         assert_eq!(size_of::<stats::Counters>(), 128); }",
+    );
+    let diff = case.diff();
+    let wrapper = "+    /// A value with cache lines of its own.\n+    #[repr(align(64))]\n+    pub struct CachePadded<T>(T);\n+\n+    impl<T>";
+    assert!(diff.contains(wrapper), "{diff}");
+    assert!(diff.contains("+    }\n+\n     /// How often.\n"), "{diff}");
+
+    let source = "mod stats {\n    use std::sync::atomic::AtomicU64;\n\n    pub(super) static COUNTS: [AtomicU64; 2] = [const { AtomicU64::new(3) }; 2];\n}\n";
+    let mut object = global(
+        "a::stats::COUNTS",
+        "[core::sync::atomic::AtomicU64; 2]",
+        16,
+        Some(8),
+        4,
+    );
+    object.declared = Some(given::place("a.rs", 4));
+    let words = [word(0, "COUNTS[0]", 1), word(8, "COUNTS[1]", 2)];
+    Case::new("a.rs", source, object, &words).runs_with(
+        "fn main() { assert_eq!(stats::COUNTS[1].load(std::sync::atomic::Ordering::Relaxed), 3); }",
+    );
+}

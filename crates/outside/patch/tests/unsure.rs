@@ -270,3 +270,23 @@ fn members_whose_value_itself_is_needed_are_not_wrapped() {
         assert!(told.contains(why), "{told}");
     }
 }
+
+/// The wrapper's value is private, and its name is not known in another module.
+#[test]
+fn members_of_what_another_module_makes_are_not_wrapped() {
+    let source = "mod stats {\n    use std::sync::atomic::AtomicU64;\n    pub struct Counters { pub a: AtomicU64, pub b: AtomicU64 }\n}\nuse std::sync::atomic::AtomicU64;\nstatic ALL: stats::Counters =\n    stats::Counters { a: AtomicU64::new(0), b: AtomicU64::new(0) };\n";
+    let object = Object {
+        kind: ObjectKind::Global,
+        name: Some("a::ALL".into()),
+        type_name: Some("a::stats::Counters".into()),
+        size: Some(16),
+        declared: Some(given::place("a.rs", 6)),
+        ..Object::default()
+    };
+    let words = [word(0, "ALL.a", 1), word(8, "ALL.b", 2)];
+    let told = Case::new("a.rs", source, object, &words).refusal();
+    assert_eq!(
+        told,
+        "`Counters` is made at a.rs:7, in another module, which does not see a wrapper for `a`"
+    );
+}

@@ -6,6 +6,7 @@ use crate::edit::Edits;
 use crate::error::{Unsure, unsure};
 use crate::rust::structure::Structure;
 use crate::sources::{Source, Sources};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use tree_sitter::Node;
 
@@ -112,10 +113,69 @@ fn is_used_through<'a>(member: Node, text: &impl Fn(Node) -> &'a str) -> bool {
     }
 }
 
-/// Defines the wrapper in front of the item that begins at `at`, and of what belongs to it.
+/// Whether a wrapper in front of the item that begins at `at` can be named at the byte `from` of the same
+/// file: in the same module, or in one within that takes all names of the outer one.
+pub(super) fn can_be_named(source: &Source, at: usize, from: usize) -> bool {
+    let view = &source.views[0];
+    let root = view.tree.root_node();
+    let node = |at: usize| root.descendant_for_byte_range(at, at + 1).unwrap_or(root);
+    let scope = around(node(at), &has_own_names).unwrap_or(root);
+    let takes_all = |part: Node| {
+        let text: String = view.text[part.byte_range()].split_whitespace().collect();
+        part.kind() == "use_declaration" && text == "usesuper::*;"
+    };
+    let mut inner = node(from);
+    while inner != scope {
+        if inner.kind() == "declaration_list" && has_own_names(inner) {
+            let mut cursor = inner.walk();
+            if !inner.children(&mut cursor).any(takes_all) {
+                return false;
+            }
+        }
+        let Some(outer) = inner.parent() else {
+            return false;
+        };
+        inner = outer;
+    }
+    true
+}
+
+/// Whether the names of the items in it can't be used outside: a block, or the body of a module.
+fn has_own_names(node: Node) -> bool {
+    let is_module = |n: Node| n.kind() == "mod_item";
+    node.kind() == "block"
+        || node.kind() == "declaration_list" && node.parent().is_some_and(is_module)
+}
+
+/// The visibility of the members or the variable whose types begin at these bytes. The type of what is used
+/// elsewhere must not be private there.
+fn visibility(source: &Source, types: &[usize]) -> String {
+    let root = source.views[0].tree.root_node();
+    let is_declaration = |n: Node| matches!(n.kind(), "field_declaration" | "static_item");
+    let mut told = BTreeSet::new();
+    for &at in types {
+        let node = root.descendant_for_byte_range(at, at + 1);
+        if let Some(declaration) = node.and_then(|n| around(n, &is_declaration)) {
+            let mut cursor = declaration.walk();
+            let mut parts = declaration.children(&mut cursor);
+            let own = parts.find(|part| part.kind() == "visibility_modifier");
+            told.extend(own.map(|own| &source.text[own.byte_range()]));
+        }
+    }
+    let mut all = told.into_iter();
+    match (all.next(), all.next()) {
+        (None, _) => String::new(),
+        (Some(one), None) => format!("{one} "),
+        (Some(_), Some(_)) => "pub ".to_owned(),
+    }
+}
+
+/// Defines the wrapper in front of the item that begins at `at`, and of what belongs to it. What is wrapped
+/// are the types that begin at `wrapped`.
 pub(super) fn add_wrapper(
     source: &Source,
     at: usize,
+    wrapped: &[usize],
     line: u32,
     edits: &mut Edits,
 ) -> Result<(), Unsure> {
@@ -147,8 +207,9 @@ pub(super) fn add_wrapper(
     } else {
         ""
     };
+    let visibility = visibility(source, wrapped);
     let mut text = format!(
-        "/// A value with cache lines of its own.\n{derived}#[repr(align({line}))]\nstruct {WRAPPER}<T>(T);\n\n\
+        "/// A value with cache lines of its own.\n{derived}#[repr(align({line}))]\n{visibility}struct {WRAPPER}<T>(T);\n\n\
          impl<T> std::ops::Deref for {WRAPPER}<T> {{\n    type Target = T;\n\n    fn deref(&self) -> &T {{\n        \
          &self.0\n    }}\n}}\n\n"
     );
@@ -165,6 +226,14 @@ pub(super) fn add_wrapper(
              fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {{\n        self.0.fmt(f)\n    }}\n}}\n\n"
         ));
     }
+    // As far to the right as the item, whose own indent stays in front of the first line.
+    let before = &source.text[..first.start_byte()];
+    let indent: String = before[before.rfind('\n').map_or(0, |n| n + 1)..]
+        .chars()
+        .take_while(|c| c.is_whitespace())
+        .collect();
+    let text = text.replace('\n', &format!("\n{indent}"));
+    let text = text.replace(&format!("\n{indent}\n"), "\n\n");
     edits.insert(&source.path, first.start_byte(), text);
     Ok(())
 }
