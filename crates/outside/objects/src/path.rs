@@ -60,6 +60,14 @@ pub(crate) fn owner(
     None
 }
 
+/// A record on the way, and whether its inside stays hidden.
+struct Record<'a> {
+    name: &'a str,
+    members: &'a [Member],
+    hidden: bool,
+    all_placed: bool,
+}
+
 struct Walk<'a> {
     table: &'a TypeTable,
     exact: bool,
@@ -97,9 +105,18 @@ impl Walk<'_> {
                 self.indices(found.language, dimensions, offset / size, path);
                 self.append(*element, offset % size, path, inner);
             }
-            Shape::Record { members, .. } => {
-                let hidden = is_library_name(name);
-                self.member(name, members, hidden, offset, path, inner);
+            Shape::Record {
+                members,
+                all_placed,
+                ..
+            } => {
+                let record = Record {
+                    name,
+                    members,
+                    hidden: is_library_name(name),
+                    all_placed: *all_placed,
+                };
+                self.member(&record, offset, path, inner);
             }
         }
     }
@@ -137,25 +154,18 @@ impl Walk<'_> {
             .for_each(|index| path.push_str(&format!("[{index}]")));
     }
 
-    fn member(
-        &self,
-        record: &str,
-        members: &[Member],
-        hidden: bool,
-        offset: u64,
-        path: &mut String,
-        inner: Place<'_>,
-    ) {
+    fn member(&self, record: &Record<'_>, offset: u64, path: &mut String, inner: Place<'_>) {
+        let hidden = record.hidden;
         let mut alternatives: Vec<String> = Vec::new();
         let covers = |m: &&Member| {
             offset
                 .checked_sub(m.offset)
                 .is_some_and(|o| m.size.is_none_or(|size| o < size))
         };
-        for member in members.iter().filter(covers) {
+        for member in record.members.iter().filter(covers) {
             let mut one = String::new();
             match (member.name, hidden) {
-                (Some(name), true) => one.push_str(library_word(record, name)),
+                (Some(name), true) => one.push_str(library_word(record.name, name)),
                 (Some(name), false) => {
                     one.push('.');
                     one.push_str(rust_tuple_index(name));
@@ -177,7 +187,7 @@ impl Walk<'_> {
         }
         match alternatives.as_slice() {
             [] if hidden => {}
-            [] if members.is_empty() => {}
+            [] if record.members.is_empty() || !record.all_placed => {}
             [] => path.push_str(".<padding>"),
             [one] => path.push_str(one),
             many => {

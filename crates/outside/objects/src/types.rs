@@ -36,6 +36,9 @@ pub(crate) enum Shape {
     Record {
         keyword: &'static str,
         members: Vec<Member>,
+        /// Whether all members and base classes are among them. Else bytes without a member may be one's, such
+        /// as a virtual base's, whose place depends on the class of the whole object.
+        all_placed: bool,
     },
     /// The outermost dimension comes first, whose index changes least often from one element to the
     /// next in memory.
@@ -317,8 +320,12 @@ pub(crate) mod examples {
                 size: Some(2),
             };
             let members = vec![member("first"), member("second")];
-            let keyword = "union";
-            table.types.push(ty(2, Shape::Record { keyword, members }));
+            let shape = Shape::Record {
+                keyword: "union",
+                members,
+                all_placed: true,
+            };
+            table.types.push(ty(2, shape));
         }
         (table, TypeId(depth))
     }
@@ -365,6 +372,7 @@ mod tests {
                 shape: Shape::Record {
                     keyword: "class",
                     members,
+                    all_placed: true,
                 },
                 language: Language::Cpp,
             });

@@ -202,7 +202,12 @@ fn divide(mut parts: Vec<Part>, element: Option<u64>, line: u64) -> Shape {
                 "the finding mixes elements of an array with what lies beside them".into(),
             );
         }
-        if parts.iter().any(|part| part.steps.is_empty()) {
+        let nameless = parts.iter().filter(|part| part.steps.is_empty()).count();
+        // Such as the bytes of a virtual base class.
+        if (1..parts.len()).contains(&nameless) {
+            return Shape::Other("the finding does not name all members that threads use".into());
+        }
+        if nameless > 0 {
             return Shape::Other(
                 "threads use different bytes of one variable that has no members".into(),
             );

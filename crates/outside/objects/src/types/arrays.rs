@@ -91,7 +91,11 @@ mod tests {
 
     fn record(members: Vec<Member>) -> Shape {
         let keyword = "struct";
-        Shape::Record { keyword, members }
+        Shape::Record {
+            keyword,
+            members,
+            all_placed: true,
+        }
     }
 
     #[test]

@@ -63,9 +63,13 @@ impl TypeTable {
                     return self.complete(debug, die, &entry, &ty, depth);
                 }
                 let union = entry.tag() == dw::DW_TAG_union_type;
-                let members = self.members(debug, die, depth);
+                let (members, all_placed) = self.members(debug, die, depth);
                 let keyword = if union { "union" } else { "struct" };
-                ty.shape = Shape::Record { keyword, members };
+                ty.shape = Shape::Record {
+                    keyword,
+                    members,
+                    all_placed,
+                };
             }
             dw::DW_TAG_array_type => {
                 let element = self.nested(debug, die.unit, &entry, depth)?;
@@ -133,6 +137,7 @@ impl TypeTable {
                 shape: Shape::Record {
                     keyword: "struct",
                     members: Vec::new(),
+                    all_placed: false,
                 },
                 ..declared.clone()
             })
@@ -182,20 +187,25 @@ impl TypeTable {
         self.nested(debug, die.unit, parameters.first()?, 0)
     }
 
-    fn members(&mut self, debug: &mut DebugInfo, die: DieRef, depth: u32) -> Vec<Member> {
+    /// The members and base classes of a record, and whether these are all.
+    fn members(&mut self, debug: &mut DebugInfo, die: DieRef, depth: u32) -> (Vec<Member>, bool) {
         let Some(unit) = debug.unit(die.unit).cloned() else {
-            return Vec::new();
+            return (Vec::new(), false);
         };
         let mut found = Vec::new();
         let mut entries = Vec::new();
-        let _ = collect_members(&unit, die.offset, 0, &mut entries);
+        let mut all_placed = collect_members(&unit, die.offset, 0, &mut entries).is_ok();
         for entry in entries {
-            let Some(ty) = self.nested(debug, die.unit, &entry, depth) else {
+            let ty = self.nested(debug, die.unit, &entry, depth);
+            let place = ty.and_then(|ty| placement(&entry, self.size(ty)));
+            let (Some(ty), Some((offset, bits))) = (ty, place) else {
+                all_placed = false;
                 continue;
             };
-            let Some((offset, bits)) = placement(&entry, self.size(ty)) else {
-                continue;
-            };
+            // A virtual base of a base class may be anywhere in the derived class.
+            if entry.tag() == dw::DW_TAG_inheritance {
+                all_placed &= self.is_all_placed(ty);
+            }
             let size = match bits {
                 Some((first, count)) => Some(first.saturating_add(count).div_ceil(8)),
                 None => self.size(ty),
@@ -211,7 +221,18 @@ impl TypeTable {
                 size,
             });
         }
-        found
+        (found, all_placed)
+    }
+
+    fn is_all_placed(&self, ty: TypeId) -> bool {
+        let known = self.get(self.plain(ty)).map(|t| &t.shape);
+        matches!(
+            known,
+            Some(Shape::Record {
+                all_placed: true,
+                ..
+            })
+        )
     }
 }
 

@@ -1,6 +1,6 @@
 //! Globals, statics and thread-locals: object, type, element and field.
 
-use crate::build::{BIAS, Program, compile};
+use crate::build::{BIAS, Program, compile, compile_by};
 use sunder_access::{Address, Mapping, Span, ThreadId};
 use sunder_objects::{HeapBlock, Names, ObjectContext, ObjectKind, ThreadPointer, ThreadStack};
 
@@ -134,6 +134,34 @@ fn declarations_have_file_and_line() {
     assert_eq!(object.start, program.address("counters"));
     assert_eq!(object.module.as_deref(), program.file.to_str());
     assert!(names.limits().is_empty(), "{:?}", names.limits());
+}
+
+/// A virtual base is where the whole object's class has it: its room is no padding.
+#[test]
+fn bytes_of_virtual_bases_are_no_padding() {
+    for compiler in ["g++", "clang++"] {
+        let Some(program) = compile_by(compiler, "bases.cc", &["-g", "-O1"]) else {
+            continue;
+        };
+        // Left's part 0-15, small 16, joined 24-31, the virtual base 32-47.
+        let table = [
+            (8, "joined.left"),
+            (16, "joined.small"),
+            (24, "joined.joined"),
+            (32, "joined"),
+            (40, "joined"),
+        ];
+        check(&program, "joined", &table, "Joined", 48);
+        // The part with its virtual base 0-31, tag 32, last 40-47.
+        let table = [
+            (8, "holder.part.left"),
+            (24, "holder.part"),
+            (32, "holder.tag"),
+            (33, "holder.<padding>"),
+            (40, "holder.last"),
+        ];
+        check(&program, "holder", &table, "Holder", 48);
+    }
 }
 
 #[test]
