@@ -23,6 +23,8 @@ impl DebugInfo {
                 Some(name) => name.to_owned(),
                 None if entry.tag() == dw::DW_TAG_namespace => "(anonymous namespace)".to_owned(),
                 None if parts.is_empty() => return None,
+                // A type of a section that is not there.
+                None if entry.attr(dw::DW_AT_signature).is_some() => return None,
                 None => "(anonymous)".to_owned(),
             });
             let Some(scope) = self.index(die.unit)?.scope(die.offset) else {
@@ -38,14 +40,20 @@ impl DebugInfo {
         Some(shortened(&parts.join("::")).to_owned())
     }
 
-    /// The entry that has the name of `die`: itself, the declaration that it defines, or the
-    /// abstract entry that it is a copy of.
+    /// The entry that has the name of `die`: itself, the declaration that it defines, the abstract entry that
+    /// it is a copy of, or the type in a section of its own that it stands for. The latter has the name alone
+    /// where clang is the compiler.
     pub(crate) fn named(&self, mut die: DieRef) -> Option<DieRef> {
         for _ in 0..MAX_SCOPES {
             let entry = self.unit(die.unit)?.entry(die.offset)?;
+            let by_signature = || {
+                let unnamed = entry.attr(dw::DW_AT_name).is_none();
+                entry.attr_value(dw::DW_AT_signature).filter(|_| unnamed)
+            };
             let other = entry
                 .attr_value(dw::DW_AT_specification)
-                .or_else(|| entry.attr_value(dw::DW_AT_abstract_origin));
+                .or_else(|| entry.attr_value(dw::DW_AT_abstract_origin))
+                .or_else(by_signature);
             match other.and_then(|o| self.resolve(die.unit, &o)) {
                 Some(next) => die = next,
                 None => return Some(die),

@@ -111,6 +111,23 @@ fn types_in_their_own_sections_are_found() {
         return;
     };
     check(&program, "counters", &COUNTERS, "struct counter[8]", 192);
+    for compiler in ["g++", "clang++"] {
+        for version in ["-gdwarf-4", "-gdwarf-5"] {
+            let options = [version, "-O1", "-fdebug-types-section"];
+            let Some(program) = compile_by(compiler, "bases.cc", &options) else {
+                continue;
+            };
+            let mut names = program.names();
+            for (symbol, name) in [
+                ("5firstE", "app::Table<std::atomic<long>>::first"),
+                ("6secondE", "app::Table<std::atomic<long>>::second"),
+                ("5thirdE", "app::Table<std::atomic<long>>::Inner::third"),
+            ] {
+                let (found, ..) = told(&mut names, program.address(symbol));
+                assert_eq!(found, name, "{compiler} {version}");
+            }
+        }
+    }
 }
 
 #[test]
