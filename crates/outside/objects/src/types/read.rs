@@ -194,7 +194,8 @@ impl TypeTable {
         };
         let mut found = Vec::new();
         let mut entries = Vec::new();
-        let mut all_placed = collect_members(&unit, die.offset, 0, &mut entries).is_ok();
+        let is_sound = collect_members(&unit, die.offset, 0, &mut entries).is_ok();
+        let mut all_placed = is_sound && entries.len() < MOST_MEMBERS;
         for entry in entries {
             let ty = self.nested(debug, die.unit, &entry, depth);
             let place = ty.and_then(|ty| placement(&entry, self.size(ty)));
