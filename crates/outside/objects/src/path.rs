@@ -183,11 +183,15 @@ impl Walk<'_> {
         // A base class or anonymous member with a hole at the offset says less than a member that
         // has a field there.
         if alternatives.len() > 1 {
-            alternatives.retain(|a| !a.is_empty() && !a.ends_with("<padding>"));
+            alternatives.retain(|a| {
+                !a.is_empty() && !a.ends_with("<padding>") && !a.ends_with("<unknown>")
+            });
         }
         match alternatives.as_slice() {
             [] if hidden => {}
-            [] if record.members.is_empty() || !record.all_placed => {}
+            [] if record.members.is_empty() => {}
+            // Without a mark, it would read as the object as a whole.
+            [] if !record.all_placed => path.push_str(".<unknown>"),
             [] => path.push_str(".<padding>"),
             [one] => path.push_str(one),
             many => {

@@ -65,6 +65,12 @@ impl Shape {
         if finding.neighbour.is_some() {
             return Self::Neighbours;
         }
+        // Such as a member of a virtual base class, which may be used by any thread.
+        let words = finding.lines.iter().flat_map(|l| &l.words);
+        let mut fields = words.filter_map(|word| word.field.as_deref());
+        if fields.any(|field| field.ends_with("<unknown>")) {
+            return Self::Other("the finding does not name all members that threads use".into());
+        }
         let parts = parts(finding, line);
         if parts.is_empty() {
             return Self::Other("the finding does not name the members that threads use".into());
@@ -202,12 +208,7 @@ fn divide(mut parts: Vec<Part>, element: Option<u64>, line: u64) -> Shape {
                 "the finding mixes elements of an array with what lies beside them".into(),
             );
         }
-        let nameless = parts.iter().filter(|part| part.steps.is_empty()).count();
-        // Such as the bytes of a virtual base class.
-        if (1..parts.len()).contains(&nameless) {
-            return Shape::Other("the finding does not name all members that threads use".into());
-        }
-        if nameless > 0 {
+        if parts.iter().any(|part| part.steps.is_empty()) {
             return Shape::Other(
                 "threads use different bytes of one variable that has no members".into(),
             );

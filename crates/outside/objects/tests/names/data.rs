@@ -165,14 +165,14 @@ fn bytes_of_virtual_bases_are_no_padding() {
             (8, "joined.left"),
             (16, "joined.small"),
             (24, "joined.joined"),
-            (32, "joined"),
-            (40, "joined"),
+            (32, "joined.<unknown>"),
+            (40, "joined.<unknown>"),
         ];
         check(&program, "joined", &table, "Joined", 48);
         // The part with its virtual base 0-31, tag 32, last 40-47.
         let table = [
             (8, "holder.part.left"),
-            (24, "holder.part"),
+            (24, "holder.part.<unknown>"),
             (32, "holder.tag"),
             (33, "holder.<padding>"),
             (40, "holder.last"),

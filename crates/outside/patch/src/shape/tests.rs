@@ -135,7 +135,14 @@ fn bytes_without_names_have_no_shape() {
     assert!(matches!(Shape::of(&finding("x", &[]), 64), Shape::Other(_)));
     let found = finding("x", &[(0, "x", &[1]), (4, "x", &[2])]);
     assert!(matches!(Shape::of(&found, 64), Shape::Other(_)));
-    let found = finding("x", &[(0, "x.a", &[1]), (8, "x", &[2])]);
+    let found = finding(
+        "x",
+        &[
+            (0, "x.a", &[1]),
+            (8, "x.b", &[2]),
+            (16, "x.<unknown>", &[2]),
+        ],
+    );
     let why = "the finding does not name all members that threads use";
     assert_eq!(Shape::of(&found, 64), Shape::Other(why.into()));
 }
