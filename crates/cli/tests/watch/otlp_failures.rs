@@ -22,7 +22,7 @@ fn a_receiver_that_says_when_is_not_asked_before_and_one_that_does_not_is_asked_
     if !can_watch() {
         return;
     }
-    for retry_after in [None, Some(3)] {
+    for retry_after in [None, Some(0), Some(3)] {
         let refusals = std::sync::Mutex::new(0..2);
         let receiver = Receiver::start(0, move |_| Reply {
             retry_after,
@@ -41,7 +41,9 @@ fn a_receiver_that_says_when_is_not_asked_before_and_one_that_does_not_is_asked_
             .windows(2)
             .map(|two| two[1].0.at - two[0].0.at)
             .collect();
-        let least = Duration::from_secs(retry_after.unwrap_or(0).into());
+        // One that asks for no pause is not asked without one.
+        let asked_for = Duration::from_secs(retry_after.unwrap_or(0).into());
+        let least = asked_for.max(Duration::from_millis(500));
         assert!(
             pauses[..2].iter().all(|&pause| pause >= least),
             "{pauses:?}"

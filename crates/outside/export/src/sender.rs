@@ -215,13 +215,7 @@ fn run(shared: &Shared, send: &dyn Fn(&[u8]) -> Answer) {
             }
             Answer::Later(why, after) => {
                 say(&mut state, why);
-                let pause = match after {
-                    Some(after) => Pause::Asked(after.min(LONGEST_ASKED)),
-                    None => {
-                        let pause = FIRST_PAUSE.saturating_mul(1 << failures.min(10));
-                        Pause::Chosen(pause.min(LONGEST_PAUSE))
-                    }
-                };
+                let pause = Pause::after(failures, after);
                 failures += 1;
                 if !wait(shared, state, pause) {
                     return;
@@ -231,26 +225,34 @@ fn run(shared: &Shared, send: &dyn Fn(&[u8]) -> Answer) {
     }
 }
 
-/// How long not to ask a receiver.
-#[derive(Clone, Copy)]
-enum Pause {
-    /// It has asked for that.
-    Asked(Duration),
-    /// It has not said when.
-    Chosen(Duration),
+/// How long not to ask a receiver. A receiver may ask for a longer pause than the usual one, and not for a
+/// shorter one: one that asks for none would be asked again and again at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pause {
+    usual: Duration,
+    /// When the end is near, it tries more often, unless it was asked not to.
+    near_the_end: Duration,
+}
+
+impl Pause {
+    /// After so many failures before this one, where the receiver may have asked for a pause.
+    fn after(failures: u32, asked: Option<Duration>) -> Self {
+        let chosen = FIRST_PAUSE.saturating_mul(1 << failures.min(10));
+        let asked = asked.unwrap_or_default().min(LONGEST_ASKED);
+        Self {
+            usual: asked.max(chosen.min(LONGEST_PAUSE)),
+            near_the_end: asked.max(FIRST_PAUSE),
+        }
+    }
 }
 
 /// Waits for the pause; new batches do not end it. Returns whether it may go on.
 fn wait(shared: &Shared, mut state: MutexGuard<'_, State>, pause: Pause) -> bool {
     let begin = Instant::now();
     loop {
-        let (Pause::Asked(whole) | Pause::Chosen(whole)) = pause;
-        let mut until = begin + whole;
+        let mut until = begin + pause.usual;
         if let Some(end) = state.end {
-            // The end is near: it tries more often, unless it was asked not to.
-            if let Pause::Chosen(_) = pause {
-                until = until.min(begin + FIRST_PAUSE);
-            }
+            until = begin + pause.near_the_end;
             if until >= end {
                 return false;
             }
@@ -301,6 +303,33 @@ mod tests {
         assert_eq!(sender.wait_for_end(until), Left::default());
         assert_eq!(sender.notes(), ["not now"; 2]);
         assert_eq!(sender.sink(), Sink::default());
+    }
+
+    /// `Retry-After: 0`, and times that have passed.
+    #[test]
+    fn a_receiver_that_asks_for_no_pause_gets_the_usual_one() {
+        let usual = |failures| Pause::after(failures, None);
+        assert_eq!(usual(0).usual, FIRST_PAUSE);
+        assert_eq!(usual(2).usual, FIRST_PAUSE * 4);
+        assert_eq!(usual(u32::MAX).usual, LONGEST_PAUSE);
+        assert_eq!(usual(u32::MAX).near_the_end, FIRST_PAUSE);
+        for failures in [0, 2, u32::MAX] {
+            for asked in [Duration::ZERO, Duration::from_millis(1)] {
+                assert_eq!(Pause::after(failures, Some(asked)), usual(failures));
+            }
+            for (asked, wanted) in [(100, 100), (u64::MAX, LONGEST_ASKED.as_secs())] {
+                let pause = Pause::after(failures, Some(Duration::from_secs(asked)));
+                let wanted = Duration::from_secs(wanted);
+                assert_eq!((pause.usual, pause.near_the_end), (wanted, wanted));
+            }
+        }
+        // What is sent waits so long: a bound from below, which a busy machine does not change.
+        let none = || Answer::Later(String::new(), Some(Duration::ZERO));
+        let since = Instant::now();
+        let (sender, seen) = sender(vec![none(), none()]);
+        sender.put(vec![0]);
+        assert_eq!(seen.recv().expect("it comes"), [0]);
+        assert!(since.elapsed() >= usual(0).usual + usual(1).usual);
     }
 
     #[test]
