@@ -29,7 +29,7 @@ pub fn send(agent: &ureq::Agent, target: &Target, batch: &[u8]) -> Answer {
         Some(packed) => request.header("content-encoding", "gzip").send(&packed[..]),
         None => request.send(batch),
     };
-    let at = &target.url;
+    let at = &target.shown;
     match sent {
         Ok(mut response) => {
             let status = response.status().as_u16();
@@ -39,7 +39,8 @@ pub fn send(agent: &ureq::Agent, target: &Target, batch: &[u8]) -> Answer {
             let said = reading.read_to_vec().unwrap_or_default();
             meaning(target, status, after, &said)
         }
-        Err(ureq::Error::BadUri(why)) => Answer::Never(format!("{at} is no address: {why}")),
+        // The reason may have the whole address.
+        Err(ureq::Error::BadUri(_)) => Answer::Never(format!("{at} is no address")),
         Err(error) => Answer::Later(
             format!("{at} can't be reached ({error}): what is to be sent waits"),
             None,
@@ -55,7 +56,7 @@ fn packed(batch: &[u8]) -> Option<Vec<u8>> {
 
 /// What an answer means. `said` is its body.
 fn meaning(target: &Target, status: u16, after: Option<Duration>, said: &[u8]) -> Answer {
-    let at = &target.url;
+    let at = &target.shown;
     let words = |words: String| match words.as_str() {
         "" => String::new(),
         some => format!(" ({some})"),
@@ -144,6 +145,8 @@ fn shortened(words: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
 
     fn of(signal: Signal, status: u16, said: &[u8]) -> Answer {
         let target = Target::of(signal, &|_| None).expect("no variables");
@@ -180,6 +183,45 @@ mod tests {
             panic!("it is refused");
         };
         assert!(told.contains("400 (old)"), "{told}");
+    }
+
+    /// A password in the address is sent, and told to nobody.
+    #[test]
+    fn a_password_is_in_the_request_and_in_no_message() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it has one");
+        let endpoint = format!("http://user:pw123@{address}/");
+        let variable =
+            |name: &str| (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| endpoint.clone());
+        let target = Target::of(Signal::Logs, &variable).expect("an address");
+        let answered = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("it asks");
+            let mut asked = BufReader::new(stream.try_clone().expect("a socket")).lines();
+            let head = asked
+                .by_ref()
+                .map_while(Result::ok)
+                .take_while(|line| !line.is_empty());
+            let head: Vec<String> = head.collect();
+            let answer = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            stream.write_all(answer).expect("it reads");
+            // The second request gets no answer.
+            drop(listener.accept());
+            head
+        });
+        let agent = target.agent().expect("no certificates");
+        let first = send(&agent, &target, b"");
+        let second = send(&agent, &target, b"");
+        let head = answered.join().expect("it has asked").join("\n");
+        // `user:pw123` in base 64.
+        assert!(head.contains("Basic dXNlcjpwdzEyMw=="), "{head}");
+        for (answer, wanted) in [(first, "503"), (second, "reached")] {
+            let Answer::Later(told, None) = answer else {
+                panic!("it waits: {answer:?}");
+            };
+            let shown = format!("http://{address}/v1/logs");
+            assert!(told.contains(&shown) && told.contains(wanted), "{told}");
+            assert!(!told.contains("pw123"), "{told}");
+        }
     }
 
     #[test]

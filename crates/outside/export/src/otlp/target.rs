@@ -17,8 +17,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Target {
     /// What is sent.
     pub signal: Signal,
-    /// The whole address.
+    /// The whole address, which may have a password.
     pub url: String,
+    /// The address as the user is shown it.
+    pub shown: String,
     /// Headers beside the usual ones.
     pub headers: Vec<(String, String)>,
     /// How long a request may take.
@@ -94,12 +96,9 @@ impl Target {
             let base = common("ENDPOINT").unwrap_or_else(|| USUAL.into());
             format!("{}/{path}", base.trim_end_matches('/'))
         });
-        let address = url.parse::<ureq::http::Uri>().ok();
-        let host = address.as_ref().and_then(|address| address.host());
-        let is_http = url.starts_with("http://") || url.starts_with("https://");
-        if !is_http || host.is_none_or(str::is_empty) {
-            bail!("{url} is no address of HTTP");
-        }
+        let Some(shown) = shown(&url) else {
+            bail!("{} is no address of HTTP", without_secrets(&url));
+        };
         let timeout = match either("TIMEOUT") {
             Some(text) => {
                 let milliseconds = text.parse();
@@ -127,6 +126,7 @@ impl Target {
         Ok(Self {
             signal,
             url,
+            shown,
             headers: headers(&either("HEADERS").unwrap_or_default())?,
             timeout,
             is_packed,
@@ -157,6 +157,32 @@ impl Target {
             .tls_config(tls.build());
         Ok(config.build().into())
     }
+}
+
+/// An address of HTTP without a name, a password and a query, which may have a key; `None` if it is none.
+fn shown(url: &str) -> Option<String> {
+    let address = url.parse::<ureq::http::Uri>().ok()?;
+    let scheme = address
+        .scheme_str()
+        .filter(|s| ["http", "https"].contains(s))?;
+    let host = address.host().filter(|host| !host.is_empty())?;
+    let authority = address.authority()?.as_str();
+    // In `user:pass/word@host` the host is `user`, and what is no port belongs to the password.
+    let port = match authority.rsplit_once(host)?.1 {
+        "" | ":" => String::new(),
+        _ => format!(":{}", address.port_u16()?),
+    };
+    Some(format!("{scheme}://{host}{port}{}", address.path()))
+}
+
+/// What is no address, without what may have been meant as a name, a password or a query.
+fn without_secrets(text: &str) -> String {
+    let (scheme, rest) = text.split_once("://").unwrap_or_default();
+    let rest = if scheme.is_empty() { text } else { rest };
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let between = if scheme.is_empty() { "" } else { "://" };
+    format!("{scheme}{between}{rest}")
 }
 
 /// `key=value,key=value`, the values percent-encoded.
@@ -222,6 +248,41 @@ mod tests {
         ] {
             let told = target(Signal::Logs, &[("OTEL_EXPORTER_OTLP_ENDPOINT", url)]);
             assert_eq!(told.is_ok(), is_one, "{url}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_without_name_password_and_query() {
+        let shown = |url| {
+            let told = target(Signal::Logs, &[("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", url)]);
+            told.map_or_else(|error| format!("{error:#}"), |target| target.shown)
+        };
+        for (url, wanted) in [
+            (
+                "http://u:pw123@collector:4318/a@b",
+                "http://collector:4318/a@b",
+            ),
+            ("https://u%40x:pw123@[::1]/a?key=pw123", "https://[::1]/a"),
+            ("https://pw123@collector", "https://collector/"),
+            ("http://u:pw1@u:4318", "http://u:4318/"),
+            ("http://u:@pw123@collector", "http://collector/"),
+        ] {
+            assert_eq!(shown(url), wanted);
+        }
+        for url in [
+            "u:pw123@collector:4318",
+            "ftp://u:pw123@collector",
+            "http://u:p/pw123@collector",
+            "http://u:pw123/b@collector",
+            "http://u:pw123?b@collector",
+            "http://u:pw123 b@collector",
+            "u?pw123",
+        ] {
+            let told = shown(url);
+            assert!(
+                !told.contains("pw123") && told.contains("no address"),
+                "{told}"
+            );
         }
     }
 
