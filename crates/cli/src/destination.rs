@@ -4,14 +4,15 @@
 
 use crate::writer::{Put, Writer};
 use anyhow::{Context, Result, bail};
-use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
-use std::ffi::{CString, OsString};
+use rustix::fs::OFlags;
+use std::ffi::CString;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use sunder_export::Place;
 
 /// Where a report goes; `-` is standard output.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub struct Destination {
     /// The file, if it is open already.
     held: Option<File>,
     /// The folder that it is in, and its name there.
-    place: Option<(File, OsString)>,
+    place: Option<Place>,
     /// Who writes it, and its number there, if this process gives up the right to.
     writer: Option<(Rc<Writer>, usize)>,
 }
@@ -67,7 +68,7 @@ impl Destination {
                 let file = File::options().write(true).open(path);
                 made.held = Some(file.with_context(|| made.cannot_write())?);
             }
-            made.place = Some(place(path).with_context(|| made.cannot_write())?);
+            made.place = Some(Place::after_links(path).with_context(|| made.cannot_write())?);
         }
         Ok(made)
     }
@@ -117,7 +118,7 @@ impl Destination {
             (Some(file), _) if !is_gone(file) => {
                 shorten(file).and_then(|()| (&*file).write_all(text))
             }
-            (_, Some((folder, name))) => put(folder, name, text),
+            (_, Some(place)) => put(place, text),
             _ => std::fs::write(&self.path, text),
         }
     }
@@ -127,44 +128,18 @@ impl Destination {
     }
 }
 
-/// The folder that a file is in or is to be in, and its name there, after all links.
-fn place(path: &Path) -> std::io::Result<(File, OsString)> {
-    let mut whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    // A link may lead to a file that is to be made.
-    if let Ok(to) = whole.read_link() {
-        whole = whole.parent().unwrap_or_else(|| Path::new("")).join(to);
-    }
-    let folder = match whole.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let name = whole.file_name().unwrap_or_default();
-    Ok((File::open(folder)?, name.to_owned()))
-}
-
 /// Whether a file has been removed from its folder.
 fn is_gone(file: &File) -> bool {
     file.metadata().is_ok_and(|m| m.is_file() && m.nlink() == 0)
 }
 
 /// Puts a file with this text into the folder, in place of what has the name now.
-fn put(folder: &File, name: &OsString, text: &[u8]) -> std::io::Result<()> {
-    let mut new = name.clone();
-    new.push(format!(".{}", std::process::id()));
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-    let flags = flags | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(0o666);
+fn put(place: &Place, text: &[u8]) -> std::io::Result<()> {
     // Usually nothing has the name.
-    if let Ok(file) = openat(folder, name, flags, mode) {
-        return File::from(file).write_all(text);
+    if let Ok(mut file) = place.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
+        return file.write_all(text);
     }
-    let mut file = File::from(openat(folder, &new, flags, mode)?);
-    let written = file.write_all(text);
-    let written = written.and_then(|()| Ok(renameat(folder, &new, folder, name)?));
-    if written.is_err() {
-        let _ = unlinkat(folder, &new, AtFlags::empty());
-    }
-    written
+    place.replace(&format!(".{}", std::process::id()), text)
 }
 
 /// Writes `text` to standard output. A closed pipe is not an error.

@@ -10,7 +10,8 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sunder_export::{
-    Ended, Metrics, Otlp, Profile, Server, Signal, Spool, Target, page, write_page, write_pprof,
+    Ended, Metrics, Otlp, Place, Profile, Server, Signal, Spool, Target, page, write_page,
+    write_pprof,
 };
 use sunder_findings::{Happening, Record, escaped_json};
 use sunder_report::watched_text;
@@ -29,8 +30,8 @@ pub struct Told {
     files: Vec<Appended>,
     metrics: Metrics,
     server: Option<Server>,
-    prom_file: Option<PathBuf>,
-    profile: Option<(PathBuf, Profile)>,
+    prom_file: Option<Rewritten>,
+    profile: Option<(Rewritten, Profile)>,
     otlp: Option<Otlp>,
     findings: u64,
     /// Records that a file did not take.
@@ -38,6 +39,30 @@ pub struct Told {
     last_status: Option<Record>,
     /// Whether something could not be written.
     pub failed: bool,
+}
+
+/// A file that is written anew each time, by a file beside it.
+struct Rewritten {
+    path: PathBuf,
+    place: Place,
+}
+
+impl Rewritten {
+    fn wrong(&self) -> String {
+        format!("cannot write to {}", self.path.display())
+    }
+}
+
+fn rewritten(path: &Option<PathBuf>) -> Result<Option<Rewritten>> {
+    let Some(path) = path else { return Ok(None) };
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let shown = path.display();
+    if folder.is_some_and(|it| !it.is_dir()) {
+        bail!("cannot write to {shown}: there is no such folder");
+    }
+    let place = Place::of(path).with_context(|| format!("cannot write to {shown}"))?;
+    let path = path.to_owned();
+    Ok(Some(Rewritten { path, place }))
 }
 
 impl Told {
@@ -53,16 +78,8 @@ impl Told {
                 Target::of(signal, &variable)?;
             }
         }
-        // These are written anew each time, by a file beside them.
-        for file in options.prom_file.iter().chain(&options.pprof) {
-            let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
-            if folder.is_some_and(|it| !it.is_dir()) {
-                bail!(
-                    "cannot write to {}: there is no such folder",
-                    file.display()
-                );
-            }
-        }
+        // Before the other files are made.
+        let (prom_file, pprof) = (rewritten(&options.prom_file)?, rewritten(&options.pprof)?);
         Ok(Self {
             once: options.once.is_some(),
             quiet: options.quiet,
@@ -71,8 +88,8 @@ impl Told {
             files: files.collect::<Result<_>>()?,
             metrics: Metrics::default(),
             server: options.listen.as_deref().map(Server::listen).transpose()?,
-            prom_file: options.prom_file.clone(),
-            profile: options.pprof.clone().map(|file| (file, Profile::default())),
+            prom_file,
+            profile: pprof.map(|file| (file, Profile::default())),
             otlp: None,
             findings: 0,
             unwritten: 0,
@@ -185,7 +202,7 @@ impl Told {
         };
         profile.add(record);
         if matches!(record, Record::Status(_))
-            && let Err(error) = write_pprof(file, profile)
+            && let Err(error) = write_pprof(&file.place, profile).with_context(|| file.wrong())
         {
             complain(&error);
             self.failed = true;
@@ -205,7 +222,7 @@ impl Told {
     fn tell_metrics(&mut self) {
         let page = page(&self.metrics);
         if let Some(file) = &self.prom_file
-            && let Err(error) = write_page(file, &page)
+            && let Err(error) = write_page(&file.place, &page).with_context(|| file.wrong())
         {
             complain(&error);
             self.failed = true;

@@ -18,7 +18,7 @@ mod spool;
 mod textfile;
 
 pub use figures::{Figure, Kind, figures};
-pub use files::is_of_another;
+pub use files::{Place, is_of_another};
 pub use metrics::{Metrics, Sink};
 pub use otlp::{Ended, Otlp, Signal, Target};
 pub use page::page;

@@ -1,29 +1,26 @@
 //! The profile of the findings in the format of `pprof`: one file, written anew with each status, with everything since
 //! the watch began.
 
-use crate::files::put_whole;
+use crate::files::Place;
 use crate::profile::{Frame, Period, Profile, Sample};
-use anyhow::{Context, Result};
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 use std::collections::HashMap;
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, Write};
 
 /// Writes the whole profile to `file`. Whoever reads that meanwhile sees the old profile or the new one, whole.
 ///
 /// # Errors
 /// If it can't be written.
-pub fn write_pprof(file: &Path, profile: &Profile) -> Result<()> {
-    let bytes = packed(&profile.whole())?;
-    put_whole(file, &bytes).with_context(|| format!("cannot write to {}", file.display()))
+pub fn write_pprof(file: &Place, profile: &Profile) -> io::Result<()> {
+    file.put_whole(&packed(&profile.whole())?)
 }
 
 /// The period's samples, packed as `pprof` reads them.
-fn packed(period: &Period<'_>) -> Result<Vec<u8>> {
+fn packed(period: &Period<'_>) -> io::Result<Vec<u8>> {
     let mut packer = GzEncoder::new(Vec::new(), Compression::default());
     packer.write_all(&message(period).encode_to_vec())?;
-    packer.finish().context("cannot pack a profile")
+    packer.finish()
 }
 
 fn message(period: &Period<'_>) -> wire::Profile {

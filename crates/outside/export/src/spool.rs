@@ -1,12 +1,14 @@
 //! A queue of batches that have to be sent: bounded, and on disk if a folder is given, so that a restart
 //! loses nothing. A batch is a file; what is written is whole or not there.
 
-use crate::files::{is_of_another, is_ours, put_whole, read_whole};
-use rustix::fs::{FlockOperation, flock};
+use crate::files::{is_anothers, is_of_another, put_whole, read_whole, remove, size_of_ours};
+use rustix::fs::{Dir, FlockOperation, flock};
 use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The ending of a batch's file.
@@ -19,9 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// See the module's head.
 #[derive(Debug)]
 pub struct Spool {
-    folder: Option<PathBuf>,
-    /// The folder itself, locked: two who send from it would send everything twice.
-    _locked: Option<File>,
+    /// The folder, which stays the same one if another is put in its place. It is locked: two who send from
+    /// it would send everything twice.
+    folder: Option<File>,
     /// The oldest first: number, bytes, and the batch itself if it is in memory.
     batches: VecDeque<(u64, u64, Option<Vec<u8>>)>,
     next: u64,
@@ -35,7 +37,6 @@ impl Spool {
     pub const fn in_memory(most: u64) -> Self {
         Self {
             folder: None,
-            _locked: None,
             batches: VecDeque::new(),
             next: 0,
             bytes: 0,
@@ -53,26 +54,25 @@ impl Spool {
         if is_of_another(folder)? {
             return Err(io::Error::other("it belongs to another user"));
         }
-        let locked = lock(folder)?;
+        let folder = lock(folder)?;
+        // It may be another one by now.
+        if is_anothers(&folder.metadata()?) {
+            return Err(io::Error::other("it belongs to another user"));
+        }
         let mut found = Vec::new();
-        for entry in fs::read_dir(folder)? {
+        for entry in Dir::read_from(&folder)? {
             let entry = entry?;
-            let path = entry.path();
-            let number = path
-                .file_stem()
-                .and_then(|stem| stem.to_str()?.parse().ok());
-            let is_batch = path.extension().is_some_and(|e| e == ENDING);
             // Of what is no file of ours, nothing is sent.
-            if let (Some(number), true) = (number, is_batch)
-                && let Some(batch) = entry.metadata().ok().filter(is_ours)
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if let Some(number) = number_of(name)
+                && let Some(size) = size_of_ours(&folder, name)
             {
-                found.push((number, batch.len(), None));
+                found.push((number, size, None));
             }
         }
         found.sort_by_key(|batch: &(u64, u64, _)| batch.0);
         let mut spool = Self {
-            folder: Some(folder.to_owned()),
-            _locked: Some(locked),
+            folder: Some(folder),
             next: found.last().map_or(0, |last| last.0 + 1),
             bytes: found.iter().map(|batch| batch.1).sum(),
             batches: found.into(),
@@ -112,7 +112,7 @@ impl Spool {
         };
         for (number, _, kept) in &mut self.batches {
             if let Some(batch) = kept {
-                put_whole(&path(folder, *number), batch)?;
+                put_whole(folder, &name(*number), batch)?;
                 *kept = None;
             }
         }
@@ -138,9 +138,10 @@ impl Spool {
     pub fn first(&mut self) -> Option<(u64, Vec<u8>)> {
         while let Some((number, size, kept)) = self.batches.front() {
             let (number, size) = (*number, *size);
-            let read = match kept {
-                Some(batch) => Some(batch.clone()),
-                None => (self.path(number)).and_then(|path| read_whole(&path, size).ok()),
+            let read = match (kept, &self.folder) {
+                (Some(batch), _) => Some(batch.clone()),
+                (None, Some(folder)) => read_whole(folder, &name(number), size).ok(),
+                (None, None) => None,
             };
             match read {
                 Some(batch) => return Some((number, batch)),
@@ -162,9 +163,9 @@ impl Spool {
         {
             self.bytes -= size;
             if kept.is_none()
-                && let Some(path) = self.path(number)
+                && let Some(folder) = &self.folder
             {
-                let _ = fs::remove_file(path);
+                let _ = remove(folder, &name(number));
             }
         }
     }
@@ -186,10 +187,6 @@ impl Spool {
             self.dropped += 1;
             self.done(number);
         }
-    }
-
-    fn path(&self, number: u64) -> Option<PathBuf> {
-        Some(path(self.folder.as_ref()?, number))
     }
 }
 
@@ -217,8 +214,18 @@ fn lock(folder: &Path) -> io::Result<File> {
     }
 }
 
-fn path(folder: &Path, number: u64) -> PathBuf {
-    folder.join(format!("{number:020}.{ENDING}"))
+/// The name of a batch's file.
+fn name(number: u64) -> OsString {
+    format!("{number:020}.{ENDING}").into()
+}
+
+/// The number of the batch whose file has this name.
+fn number_of(file: &OsStr) -> Option<u64> {
+    let file = Path::new(file);
+    let is_batch = file.extension().is_some_and(|ending| ending == ENDING);
+    let number = file.file_stem()?.to_str()?.parse().ok()?;
+    // What has another form is not found again by its number.
+    (is_batch && name(number) == file).then_some(number)
 }
 
 #[cfg(test)]
@@ -262,7 +269,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let secret = folder.path().join("secret");
         fs::write(&secret, [7; 10]).expect("written");
-        let planted = |number| path(folder.path(), number);
+        let planted = |number| folder.path().join(name(number));
         std::os::unix::fs::symlink(&secret, planted(0)).expect("made");
         let mut spool = Spool::in_folder(folder.path(), 100).expect("a queue");
         assert_eq!(spool.bytes(), 0);
@@ -308,11 +315,15 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let within = folder.path().join("queue");
         let mut spool = Spool::in_folder(&within, 100).expect("a queue");
-        fs::remove_dir(&within).expect("it is empty");
-        spool.put(vec![1; 10]).expect_err("the folder is gone");
+        // A folder can't be written to as a file.
+        let mut in_the_way = name(0);
+        in_the_way.push(".new");
+        let in_the_way = within.join(in_the_way);
+        fs::create_dir(&in_the_way).expect("made");
+        spool.put(vec![1; 10]).expect_err("there is a folder");
         assert_eq!(spool.waiting(), (1, 0));
         // It takes them again, later.
-        fs::create_dir(&within).expect("it was there");
+        fs::remove_dir(&in_the_way).expect("it was there");
         put(&mut spool, vec![2; 10]);
         assert_eq!(spool.waiting(), (2, 2));
         fs::remove_dir_all(&within).expect("ours");
@@ -320,5 +331,25 @@ mod tests {
         // What was in the folder is lost with it, and counted.
         assert_eq!(take_all(&mut spool), [vec![3; 10]]);
         assert_eq!((spool.dropped(), spool.bytes()), (2, 0));
+    }
+
+    /// What another user may do in a folder of its own, in which root's spool lies.
+    #[test]
+    fn a_folder_that_is_put_in_the_place_of_ours_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name| folder.path().join(name);
+        fs::create_dir(at("other")).expect("made");
+        let others = at("other").join(name(0));
+        fs::write(&others, [7; 10]).expect("written");
+        let mut spool = Spool::in_folder(&at("queue"), 100).expect("a queue");
+        put(&mut spool, vec![0; 10]);
+        fs::rename(at("queue"), at("moved")).expect("ours");
+        std::os::unix::fs::symlink(at("other"), at("queue")).expect("made");
+        put(&mut spool, vec![1; 10]);
+        assert_eq!(spool.waiting(), (2, 2));
+        assert_eq!(take_all(&mut spool), [vec![0; 10], vec![1; 10]]);
+        assert_eq!(fs::read(&others).expect("it is there"), [7; 10]);
+        assert_eq!(fs::read_dir(at("other")).expect("it is there").count(), 1);
+        assert_eq!(fs::read_dir(at("moved")).expect("it is there").count(), 0);
     }
 }
