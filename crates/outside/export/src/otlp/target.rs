@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use percent_encoding::percent_decode_str;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use ureq::http::{HeaderName, HeaderValue};
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 
 /// Where a signal goes if no variable says it.
@@ -23,8 +24,8 @@ pub struct Target {
     pub shown: String,
     /// Headers beside the usual ones.
     pub headers: Vec<(String, String)>,
-    /// How long a request may take.
-    pub timeout: Duration,
+    /// How long a request may take; `None` if that has no limit.
+    pub timeout: Option<Duration>,
     /// Whether what is sent is packed with gzip.
     pub is_packed: bool,
     /// A file of certificates to be trusted, in place of the usual ones.
@@ -103,9 +104,11 @@ impl Target {
             Some(text) => {
                 let milliseconds = text.parse();
                 let wrong = || format!("OTEL_EXPORTER_OTLP_TIMEOUT is {text}: no milliseconds");
-                Duration::from_millis(milliseconds.with_context(wrong)?)
+                let milliseconds = milliseconds.with_context(wrong)?;
+                // "Common Configuration", section "Timeout": zero is no limit.
+                (milliseconds > 0).then(|| Duration::from_millis(milliseconds))
             }
-            None => TIMEOUT,
+            None => Some(TIMEOUT),
         };
         let is_packed = match either("COMPRESSION").as_deref() {
             None | Some("none") => false,
@@ -149,7 +152,7 @@ impl Target {
             tls = tls.client_cert(Some(own));
         }
         let config = ureq::Agent::config_builder()
-            .timeout_global(Some(self.timeout))
+            .timeout_global(self.timeout)
             .http_status_as_error(false)
             // A request that is led elsewhere would arrive there without its body.
             .max_redirects(0)
@@ -193,8 +196,12 @@ fn headers(text: &str) -> Result<Vec<(String, String)>> {
         .filter(|part| !part.is_empty());
     let parsed = parts.map(|part| {
         let (key, value) = part.split_once('=').context("a header has no =")?;
-        let value = percent_decode_str(value.trim()).decode_utf8();
-        Ok((key.trim().to_owned(), value?.into_owned()))
+        let value = percent_decode_str(value.trim()).decode_utf8()?;
+        let key = key.trim();
+        HeaderName::try_from(key).context("a header's name has a character that HTTP forbids")?;
+        HeaderValue::try_from(&*value)
+            .context("a header's value has a character that HTTP forbids")?;
+        Ok((key.to_owned(), value.into_owned()))
     });
     // Not the value, which may be secret.
     parsed
@@ -291,7 +298,7 @@ mod tests {
     fn variables_of_a_signal_come_before_the_common_ones() {
         let usual = target(Signal::Logs, &[]).expect("no variables");
         assert_eq!(usual.url, "http://localhost:4318/v1/logs");
-        assert_eq!((usual.timeout, usual.certificates), (TIMEOUT, None));
+        assert_eq!((usual.timeout, usual.certificates), (Some(TIMEOUT), None));
         assert!(!usual.is_packed && usual.own.is_none());
         let usual = target(Signal::Profiles, &[]).expect("no variables");
         assert_eq!(usual.url, "http://localhost:4318/v1development/profiles");
@@ -308,7 +315,7 @@ mod tests {
         ];
         let metrics = target(Signal::Metrics, &all).expect("valid");
         assert_eq!(metrics.url, "https://collector:1/base/v1/metrics");
-        assert_eq!(metrics.timeout, Duration::from_millis(250));
+        assert_eq!(metrics.timeout, Some(Duration::from_millis(250)));
         let pairs = [("a", "b c"), ("authorization", "Bearer=")];
         assert_eq!(
             metrics.headers,
@@ -316,7 +323,9 @@ mod tests {
         );
         let logs = target(Signal::Logs, &all).expect("valid");
         assert_eq!(logs.url, "http://logs:2/as/it/is");
-        assert_eq!(logs.timeout, TIMEOUT);
+        assert_eq!(logs.timeout, Some(TIMEOUT));
+        let endless = target(Signal::Logs, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "0")]);
+        assert_eq!(endless.expect("it is no limit").timeout, None);
         assert_eq!((metrics.is_packed, logs.is_packed), (true, false));
     }
 
@@ -331,7 +340,16 @@ mod tests {
         assert!(wrong("OTEL_EXPORTER_OTLP_TIMEOUT", "soon").contains("milliseconds"));
         assert!(wrong("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd").contains("zstd"));
         assert!(wrong("OTEL_EXPORTER_OTLP_CLIENT_KEY", "a.pem").contains("CERTIFICATE"));
-        let told = wrong("OTEL_EXPORTER_OTLP_HEADERS", "authorization:secret");
-        assert!(!told.contains("secret"), "{told}");
+        for (headers, why) in [
+            ("authorization:secret", "has no ="),
+            ("secret a=b", "name has"),
+            ("=secret", "name has"),
+            ("s\u{e9}cret=secret", "name has"),
+            ("a=b,authorization=secret%0D%0Aother: secret", "value has"),
+            ("a=secret%00", "value has"),
+        ] {
+            let told = wrong("OTEL_EXPORTER_OTLP_HEADERS", headers);
+            assert!(told.contains(why) && !told.contains("secret"), "{told}");
+        }
     }
 }
