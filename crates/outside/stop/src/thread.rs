@@ -417,20 +417,20 @@ fn detach(thread: i32, signal: i32) {
     }
 }
 
-/// Threads that we trace at present, for [`Collector`].
-static TRACED: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+/// Threads that we trace at present, each after the thread of ours that does, for [`Collector`].
+static TRACED: Mutex<Vec<(std::thread::ThreadId, i32)>> = Mutex::new(Vec::new());
 
-fn traced(act: impl FnOnce(&mut Vec<i32>)) {
+fn traced(act: impl FnOnce(&mut Vec<(std::thread::ThreadId, i32)>)) {
     act(&mut TRACED.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
 fn gone(thread: i32) {
-    traced(|all| all.retain(|t| *t != thread));
+    traced(|all| all.retain(|(_, t)| *t != thread));
 }
 
-/// A thread of ours that reaps traced threads that have ended, while our main thread can't: `exec`
-/// in the program waits until all other threads are reaped, and a `ptrace` request of our main
-/// thread waits for that `exec`.
+/// A thread of ours that reaps threads that have ended, while the one that traces them can't: `exec`
+/// in the program waits until all other threads are reaped, and a `ptrace` request waits for that
+/// `exec`. What others of our threads trace is left to these: they need the status of its end.
 #[derive(Debug)]
 pub struct Collector {
     end: Arc<AtomicBool>,
@@ -444,13 +444,16 @@ impl Collector {
     /// If the thread can't be started.
     pub fn start(process: i32) -> io::Result<Self> {
         let end = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&end);
+        let (told, tracer) = (Arc::clone(&end), std::thread::current().id());
         let thread = std::thread::Builder::new().spawn(move || {
             while !told.load(Ordering::Relaxed) {
                 std::thread::park_timeout(Duration::from_millis(20));
                 let mut all = Vec::new();
                 traced(|threads| all.clone_from(threads));
-                for thread in all.into_iter().filter(|t| *t != process) {
+                let its = |&(by, thread): &(std::thread::ThreadId, i32)| {
+                    by == tracer && thread != process
+                };
+                for (_, thread) in all.into_iter().filter(its) {
                     collect_end(thread);
                 }
             }

@@ -28,7 +28,7 @@ impl Asked {
         }
         let options = libc::PTRACE_O_TRACESYSGOOD as usize;
         match request(libc::PTRACE_SEIZE, thread, 0, options) {
-            Ok(()) => traced(|all| all.push(thread)),
+            Ok(()) => traced(|all| all.push((std::thread::current().id(), thread))),
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
             Err(error) => return Err(error),
         }

@@ -316,6 +316,42 @@ fn a_thread_that_is_asked_and_not_waited_for_goes_on_and_its_end_is_told() {
     assert!(LEFT.with_borrow(|left| left.is_empty()));
 }
 
+/// The exit status of the program is one of them.
+#[test]
+fn the_end_of_what_another_thread_of_ours_traces_is_left_to_that_one() {
+    let _alone = mortal::ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the child only computes and handles its faults.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        faulting();
+    }
+    assert!(child > 0, "fork failed");
+    let asked = Asked::ask(child);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let collector = super::Collector::start(0).expect("a thread");
+            // SAFETY: signals a child of ours.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            // It looks every 20 ms.
+            std::thread::sleep(Duration::from_millis(200));
+            drop(collector);
+        });
+    });
+    drop(asked);
+    let mut end = None;
+    for _ in 0..1000 {
+        end = end.or_else(|| super::sweep(child));
+        if end.is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(
+        end.map(|status| libc::WTERMSIG(status)),
+        Some(libc::SIGKILL)
+    );
+}
+
 /// Whether the process has a tracer.
 fn is_traced(process: i32) -> bool {
     let told =
