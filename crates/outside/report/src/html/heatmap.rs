@@ -4,6 +4,8 @@
 use crate::clean::{clean, cut};
 use crate::describe::{self, Touch, inner_field, thread_label};
 use crate::figures::{counted, grouped, short};
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use sunder_findings::{Finding, Findings, Line, Object, ThreadUse, Word};
 
@@ -21,6 +23,9 @@ const PER_BLOCK: u32 = 64;
 const PER_PART: u32 = 16;
 /// The most rows; the busiest threads are kept.
 const MOST_ROWS: usize = 32;
+/// The most words: as many as the widest line that is drawn has bytes. A file may have more of them, one above
+/// the other; the busiest are kept.
+const MOST_WORDS: usize = 256;
 
 pub(super) struct Map {
     pub(super) title: String,
@@ -123,6 +128,11 @@ impl Map {
                 threads.len()
             ));
         }
+        if line.words.len() > MOST_WORDS {
+            let all = line.words.len();
+            facts.push(format!("the {MOST_WORDS} busiest of {all} words"));
+        }
+        let line = &with_fewer_words(line);
         Self {
             label: label(&title, line),
             title,
@@ -158,6 +168,25 @@ fn label(title: &str, line: &Line) -> String {
     format!("{title}, bytes by thread. {}", rows.join("; "))
 }
 
+/// The line without the words that are not drawn.
+fn with_fewer_words(line: &Line) -> Cow<'_, Line> {
+    if line.words.len() <= MOST_WORDS {
+        return Cow::Borrowed(line);
+    }
+    let accesses = |word: &Word| {
+        let all = word.threads.iter().map(ThreadUse::accesses);
+        all.fold(0_u64, u64::saturating_add)
+    };
+    let mut kept: Vec<(usize, &Word)> = line.words.iter().enumerate().collect();
+    kept.sort_by_key(|(_, word)| Reverse(accesses(word)));
+    kept.truncate(MOST_WORDS);
+    kept.sort_by_key(|&(at, _)| at);
+    Cow::Owned(Line {
+        words: kept.into_iter().map(|(_, word)| word.clone()).collect(),
+        ..*line
+    })
+}
+
 fn meets(word: &Word, bytes: &std::ops::Range<u32>) -> bool {
     word.offset < bytes.end && word.offset.saturating_add(word.size.max(1)) > bytes.start
 }
@@ -184,7 +213,7 @@ impl Block {
             .max()
             .unwrap_or(0);
         let mut shown = threads(line);
-        shown.sort_by_key(|&(_, _, accesses)| std::cmp::Reverse(accesses));
+        shown.sort_by_key(|&(_, _, accesses)| Reverse(accesses));
         shown.truncate(MOST_ROWS);
         shown.sort_by_key(|&(id, ..)| id);
         let rows: Vec<Row> = shown
@@ -404,6 +433,39 @@ mod tests {
         ];
         assert_eq!(rows(&close), [0_u32; 0]);
         assert_eq!(rows(&[(56, "requests_handled")]), [0_u32; 0]);
+    }
+
+    /// A file may say anything.
+    #[test]
+    fn thousands_of_words_are_cut_and_counted() {
+        let mut finding = sunder_findings::examples::linear_regression();
+        let line = &mut finding.lines[0];
+        let mut word = line.words[0].clone();
+        word.threads.truncate(1);
+        word.threads[0].writes = 1;
+        line.words = (0..40_000)
+            .map(|n| {
+                let mut word = word.clone();
+                word.field = Some(format!("field_{n}"));
+                // These are the busiest.
+                word.threads[0].writes += 7 * u64::from(n % 400 == 9);
+                word
+            })
+            .collect();
+        let all = sunder_findings::examples::result(vec![finding]);
+        let map = &Map::of_finding(&all, 0, &all.findings[0], 1)[0];
+        let wanted = "the 256 busiest of 40000 words";
+        assert!(
+            map.facts.iter().any(|fact| fact == wanted),
+            "{:?}",
+            map.facts
+        );
+        let block = &map.blocks[0];
+        assert_eq!(block.rows[0].cells.len(), MOST_WORDS);
+        assert_eq!(block.fields.len(), MOST_WORDS);
+        let has = |name: &str| block.fields.iter().any(|field| field.title.contains(name));
+        assert!(has("field_9") && has("field_39609") && has("field_0"));
+        assert!(!has("field_39999"));
     }
 
     #[test]

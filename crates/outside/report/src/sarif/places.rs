@@ -3,6 +3,7 @@
 use super::message::plain;
 use crate::clean::clean;
 use serde_json::{Map, Value, json};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
 use sunder_findings::{AccessKind, Finding, Site};
 
@@ -88,36 +89,43 @@ pub(crate) fn locations(finding: &Finding, uris: &SourceUris) -> (Option<Value>,
                 Some(json!({"logicalLocations": [logical(&site.function)]}))
             }),
     };
-    related.extend(other_code(&sites, uris));
+    let room = MOST_RELATED.saturating_sub(related.len());
+    related.extend(other_code(&sites, room, uris));
     related.truncate(MOST_RELATED);
     (main, related)
 }
 
-/// The lines of code that use the object, each once, without that of the first site.
-fn other_code(sites: &[&Site], uris: &SourceUris) -> Vec<Related> {
-    let at = |site: &Site| (site.file.clone(), site.line);
-    let mut seen: Vec<_> = sites.first().map(|first| at(first)).into_iter().collect();
-    let mut found = Vec::new();
+/// The lines of code that use the object, each once, without that of the first site: at most `most`.
+fn other_code(sites: &[&Site], most: usize, uris: &SourceUris) -> Vec<Related> {
+    // The first site of each line in order, and what all of its sites do.
+    let mut lines: Vec<(&Site, BTreeSet<&str>)> = Vec::new();
+    let mut numbers: HashMap<_, Option<usize>> = HashMap::new();
+    numbers.extend(sites.first().map(|first| (at(first), None)));
     for site in sites {
-        if seen.contains(&at(site)) {
-            continue;
+        let number = numbers.entry(at(site)).or_insert_with(|| {
+            let number = lines.len();
+            // There may be thousands, and few are shown.
+            (number < most).then(|| lines.push((site, BTreeSet::new())))?;
+            Some(number)
+        });
+        if let Some(line) = number.and_then(|number| lines.get_mut(number)) {
+            line.1.insert(act(site));
         }
-        seen.push(at(site));
-        let mut acts: Vec<&str> = sites
-            .iter()
-            .filter(|other| at(other) == at(site))
-            .map(|other| act(other))
-            .collect();
-        acts.sort_unstable();
-        acts.dedup();
+    }
+    let described = lines.into_iter().map(|(site, acts)| {
+        let acts: Vec<&str> = acts.into_iter().collect();
         let text = match acts.as_slice() {
             [LOCKED] => "a lock on it is taken or given back here".to_owned(),
             _ => format!("also {} here", acts.join(" and ")),
         };
         let file = site.file.as_deref().unwrap_or_default();
-        found.push(Related::new(uris, file, site.line, text).in_function(&site.function));
-    }
-    found
+        Related::new(uris, file, site.line, text).in_function(&site.function)
+    });
+    described.collect()
+}
+
+fn at(site: &Site) -> (Option<&str>, Option<u32>) {
+    (site.file.as_deref(), site.line)
 }
 
 const LOCKED: &str = "locked";
@@ -244,6 +252,34 @@ fn encoded(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each is made only if it is shown, and knows also what comes long after it.
+    #[test]
+    fn of_thousands_of_sites_a_few_are_described() {
+        let one = Site {
+            file: Some("/a.c".to_owned()),
+            kind: AccessKind::Write,
+            ..sunder_findings::examples::one_writer().sites[0].clone()
+        };
+        let on = |line| Site {
+            line: Some(line),
+            ..one.clone()
+        };
+        let mut all: Vec<Site> = (1..=20_000).map(on).collect();
+        all.push(Site {
+            kind: AccessKind::Read,
+            ..on(2)
+        });
+        let all: Vec<&Site> = all.iter().collect();
+        let told = other_code(&all, 3, &SourceUris { root: None });
+        let told: Vec<_> = told.iter().map(|it| (&*it.name, &*it.text)).collect();
+        let wanted = [
+            ("a.c:2", "also read and written here"),
+            ("a.c:3", "also written here"),
+            ("a.c:4", "also written here"),
+        ];
+        assert_eq!(told, wanted);
+    }
 
     #[test]
     fn files_below_the_root_are_relative_to_it() {
