@@ -4,7 +4,7 @@
 //! started itself, which has a repairer of its own, and must not end anything.
 
 use crate::attach;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,15 +30,27 @@ const WORTH_IT: Duration = Duration::from_millis(20);
 /// The most processes of which is said what was found in them; the others are counted.
 const MOST_TOLD: usize = 20;
 
-/// What became of one process.
+/// Reasons beyond this number are not kept apart.
+const MOST_REASONS: usize = 20;
+
+/// What was found in one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Followed {
     /// The process.
     pub process: ProcessId,
     /// The file name of its program.
     pub name: String,
-    /// What was found in it, as lines for people; none if nothing was.
+    /// What was found, as lines for people; none if nothing was.
     pub lines: Vec<String>,
+}
+
+/// Why a process could not be repaired: it is left alone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refused {
+    /// The file name of its program.
+    pub name: String,
+    /// Why, as a sentence about "it".
+    pub why: String,
 }
 
 /// What became of all of them.
@@ -46,10 +58,30 @@ pub struct Followed {
 pub struct AllFollowed {
     /// How many were looked at in which nothing was found.
     pub nothing: usize,
-    /// In which something was found, or could not be looked for, as many as a reader wants to see.
+    /// In which something was found, as many as a reader wants to see.
     pub told: Vec<Followed>,
     /// Of how many more that is true.
     pub more: usize,
+    /// Which were left alone: one of each kind, and how many.
+    pub refused: BTreeMap<Refused, (ProcessId, usize)>,
+}
+
+impl AllFollowed {
+    /// `process` was looked at; with `Err` it was left alone.
+    fn add(&mut self, process: ProcessId, became: Result<Followed, Refused>) {
+        match became {
+            Ok(one) if one.lines.is_empty() => self.nothing += 1,
+            Ok(one) if self.told.len() < MOST_TOLD => self.told.push(one),
+            Ok(_) => self.more += 1,
+            Err(mut refused) => {
+                if self.refused.len() >= MOST_REASONS && !self.refused.contains_key(&refused) {
+                    refused.why = "it can't be repaired".into();
+                    refused.name = "other programs".into();
+                }
+                self.refused.entry(refused).or_insert((process, 0)).1 += 1;
+            }
+        }
+    }
 }
 
 /// How processes are repaired.
@@ -110,6 +142,9 @@ impl Drop for Descendants {
     }
 }
 
+/// A process that was looked at, and what became of it.
+type Became = (ProcessId, Result<Followed, Refused>);
+
 /// A process, and when it began: its number may be given to another.
 type Key = (ProcessId, u64);
 
@@ -120,7 +155,7 @@ struct Search {
     /// Processes with several threads: their CPU time when they were first seen so; `None` once they are
     /// repaired or were.
     seen: HashMap<Key, Option<Duration>>,
-    running: Vec<JoinHandle<Option<Followed>>>,
+    running: Vec<JoinHandle<Option<Became>>>,
     done: AllFollowed,
 }
 
@@ -182,17 +217,10 @@ impl Search {
         self.keep(ended);
     }
 
-    fn keep(&mut self, ended: Vec<JoinHandle<Option<Followed>>>) {
-        let ended = ended
-            .into_iter()
-            .filter_map(|thread| thread.join().ok().flatten());
-        for one in ended {
-            if one.lines.is_empty() {
-                self.done.nothing += 1;
-            } else if self.done.told.len() < MOST_TOLD {
-                self.done.told.push(one);
-            } else {
-                self.done.more += 1;
+    fn keep(&mut self, ended: Vec<JoinHandle<Option<Became>>>) {
+        for thread in ended {
+            if let Some((process, became)) = thread.join().ok().flatten() {
+                self.done.add(process, became);
             }
         }
     }
@@ -227,7 +255,7 @@ fn below(root: ProcessId) -> Vec<ProcessId> {
 }
 
 /// Repairs a process until it ends or `end` says so; `None` if it had ended before that began.
-fn repair(process: ProcessId, how: How, end: &AtomicBool) -> Option<Followed> {
+fn repair(process: ProcessId, how: How, end: &AtomicBool) -> Option<Became> {
     let path = proc::executable(process).ok()?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = Shown(&name).to_string();
@@ -244,11 +272,58 @@ fn repair(process: ProcessId, how: How, end: &AtomicBool) -> Option<Followed> {
         Ok(done) if done.any_found() => done.lines,
         Ok(_) => Vec::new(),
         Err(_) if !proc::is_alive(process) => return None,
-        Err(error) => vec![format!("left alone: {error:#}")],
+        Err(error) => {
+            let why = about_it(&format!("{error:#}"), process);
+            return Some((process, Err(Refused { name, why })));
+        }
     };
-    Some(Followed {
+    let followed = Followed {
         process,
         name,
         lines,
-    })
+    };
+    Some((process, Ok(followed)))
+}
+
+/// The sentence without the number of `process`, so that it is the same for others.
+fn about_it(why: &str, process: ProcessId) -> String {
+    let named = format!("process {process}");
+    let mut parts = why.split(&named);
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // The number of another one may begin with the same digits.
+        let is_longer = part.starts_with(|c: char| c.is_ascii_digit());
+        text += if is_longer { &named } else { "it" };
+        text += part;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_that_are_left_alone_for_one_reason_are_counted() {
+        let mut all = AllFollowed::default();
+        let why = |number| format!("process {number} is traced by process 71");
+        for number in [7, 8, 9] {
+            let process = ProcessId(number);
+            let why = about_it(&why(number), process);
+            let name = "cc".to_owned();
+            all.add(process, Err(Refused { name, why }));
+        }
+        let (refused, count) = all.refused.iter().next().expect("there is one");
+        // Of another process whose number begins in the same way nothing is left out.
+        assert_eq!(refused.why, "it is traced by process 71");
+        assert_eq!(*count, (ProcessId(7), 3));
+        for number in 0..1000 {
+            let name = number.to_string();
+            let why = "it is too large".into();
+            all.add(ProcessId(number), Err(Refused { name, why }));
+        }
+        assert_eq!(all.refused.len(), MOST_REASONS + 1);
+        let counted: usize = all.refused.values().map(|(_, count)| count).sum();
+        assert_eq!(counted, 1003);
+    }
 }

@@ -48,7 +48,7 @@ const IN_THE_SOURCE: &str = "to mend ";
 
 /// Adds to the lines about the program itself what became of the processes that it started.
 pub fn tell(lines: &mut Vec<String>, all: &AllFollowed) {
-    if all.told.is_empty() && all.nothing == 0 {
+    if all.told.is_empty() && all.nothing == 0 && all.refused.is_empty() {
         lines.push(
             "no process that the program started computed with several threads for long enough to be \
              looked at"
@@ -79,6 +79,13 @@ pub fn tell(lines: &mut Vec<String>, all: &AllFollowed) {
     if all.more > 0 {
         let more = processes(all.more);
         lines.push(format!("something was found in {more} as well"));
+    }
+    for (refused, (first, count)) in &all.refused {
+        let (name, why) = (&refused.name, &refused.why);
+        lines.push(match count {
+            1 => format!("left {name} (process {first}) alone: {why}"),
+            _ => format!("left {count} processes of {name} alone: {why}"),
+        });
     }
     if all.nothing > 0 {
         let nothing = processes(all.nothing);
@@ -160,7 +167,7 @@ impl LiveRemedy for Following<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::descendants::Followed;
+    use crate::descendants::{Followed, Refused};
 
     fn followed(nothing: usize, lines: &[&str]) -> AllFollowed {
         let told = (!lines.is_empty()).then(|| Followed {
@@ -171,7 +178,7 @@ mod tests {
         AllFollowed {
             nothing,
             told: told.into_iter().collect(),
-            more: 0,
+            ..AllFollowed::default()
         }
     }
 
@@ -213,6 +220,30 @@ mod tests {
                 "to mend `a` in the source: pad it",
                 "bench (process 8): moved `a`",
                 "something was found in 3 processes more as well"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_was_left_alone_is_said_once_for_each_reason() {
+        let mut all = followed(0, &[]);
+        let refused = |name: &str, why: &str| Refused {
+            name: name.into(),
+            why: why.into(),
+        };
+        let (java, go) = (
+            refused("java", "it makes code"),
+            refused("go", "it is static"),
+        );
+        all.refused.insert(java, (ProcessId(7), 1));
+        all.refused.insert(go, (ProcessId(9), 12));
+        let nothing = "nothing to repair: a reason";
+        assert_eq!(
+            told(nothing, &all),
+            [
+                nothing,
+                "left 12 processes of go alone: it is static",
+                "left java (process 7) alone: it makes code"
             ]
         );
     }
