@@ -173,6 +173,25 @@ fn every_way_to_execute_a_program_is_followed() {
     }
 }
 
+/// No library of ours can be in such a program, which hands the variables down.
+#[test]
+fn what_a_static_program_starts_is_recorded() {
+    let Some(program) = c_program("launches", &["-static"]) else {
+        return;
+    };
+    let started = forks();
+    let _alone = alone();
+    let arguments = [started.to_str().expect("utf-8"), "exec-heap", "execv"];
+    let result = detect(&["--follow-children"], &program, &arguments).expect("a result");
+    let children = result.processes.iter().filter(|p| p.threads == 3);
+    let recorded: Vec<_> = children.map(|p| p.heap_recorded).collect();
+    if recorded.is_empty() {
+        println!("SKIP: the child was not sampled");
+    } else {
+        assert_eq!(recorded, [true], "{:#?}", result.processes);
+    }
+}
+
 #[test]
 fn an_exec_in_place_uses_no_record_of_the_old_program() {
     let program = forks();

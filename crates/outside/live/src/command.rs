@@ -411,7 +411,8 @@ fn start(
         Err(error) => return Err(error.into()),
     };
     let mut launch = Launch::new(name.clone()).arguments(arguments.to_vec());
-    let in_vain = !wanted.needs_library && program::hands_down_in_vain(name);
+    // If children are followed, those of such a program are to have the library.
+    let in_vain = !wanted.needs_library && !follow_children && program::hands_down_in_vain(name);
     if let Some(registry) = registry.as_ref().filter(|_| !in_vain) {
         let mut existing = std::env::var_os("LD_PRELOAD");
         if let Some(more) = remedy.load() {
