@@ -34,7 +34,6 @@ mod place;
 mod proposal;
 mod repairer;
 mod request;
-mod sampled;
 mod saved;
 mod serve;
 mod soundness;
