@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 use sunder_access::{Address, ProcessId, ThreadId};
-use sunder_observe::{Pace, PerfRefusal, remote};
+use sunder_observe::{Pace, PerfRefusal, machine, remote};
 use sunder_plan::progress::{self, Alone, Gain, ValuePlace, Window};
 use sunder_sharing::Verdict;
 
@@ -22,6 +22,8 @@ const OF_GROUP: u64 = 128;
 const MOST: usize = 16;
 /// How much of its own CPU time a thread is measured for.
 const ENOUGH: Duration = Duration::from_millis(20);
+/// The same where threads outnumber the CPUs and take turns: at least this much of each.
+const FEWEST: Duration = Duration::from_millis(10);
 /// The same if none of its values counts progress.
 const LONGEST: Duration = Duration::from_millis(60);
 
@@ -87,6 +89,12 @@ pub struct Gauge {
     /// The stack pointer of each thread in its last sample.
     stacks: BTreeMap<ThreadId, u64>,
     windows: Windows,
+}
+
+/// How much of its CPU time each of so many threads is measured for on so many CPUs.
+fn enough(threads: usize, cpus: usize) -> Duration {
+    let turns = threads.max(1).div_ceil(cpus.max(1)).min(MOST) as u32;
+    (ENOUGH / turns).max(FEWEST)
 }
 
 impl Gauge {
@@ -186,11 +194,12 @@ impl Gauge {
     /// Whether most threads were measured for long enough: until one of their values is known to
     /// count progress, or none is likely to.
     pub fn is_enough(&self) -> bool {
+        let enough = enough(self.paces.len(), machine::cpus());
         let long = self
             .windows
             .values()
             .map(|w| (Duration::from_nanos(w.cpu_ns()), w))
-            .filter(|(cpu, w)| *cpu >= LONGEST || *cpu >= ENOUGH && w.has_clock());
+            .filter(|(cpu, w)| *cpu >= LONGEST || *cpu >= enough && w.has_clock());
         2 * long.count() > self.paces.len()
     }
 
@@ -235,4 +244,19 @@ pub fn gains(before: &Windows, after: &Windows) -> Vec<(ThreadId, Gain)> {
         Some((thread, gain))
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_take_turns_are_each_measured_for_less() {
+        for (threads, cpus) in [(1, 2), (2, 2), (16, 16), (0, 0)] {
+            assert_eq!(enough(threads, cpus), ENOUGH, "{threads} on {cpus}");
+        }
+        assert_eq!(enough(4, 2), ENOUGH / 2);
+        assert_eq!(enough(3, 2), ENOUGH / 2);
+        assert_eq!(enough(16, 1), FEWEST, "a rate needs some values");
+    }
 }

@@ -13,6 +13,9 @@ const ADVANCE: Duration = Duration::from_millis(100);
 /// often as a release does.
 const SLOWER: u32 = if cfg!(debug_assertions) { 10 } else { 1 };
 
+/// After a look nothing is due for so many times what it took.
+const PAUSE_AFTER: u32 = 4;
+
 /// Looks that are repeated by one thread, each once the one before is over.
 #[derive(Debug)]
 pub struct Looks {
@@ -22,8 +25,8 @@ pub struct Looks {
     next: Duration,
     /// The CPU time of the looks so far.
     spent: Duration,
-    /// The thread's CPU time as a look began.
-    begun: Option<Duration>,
+    /// When a look began, and the thread's CPU time then.
+    begun: Option<(Duration, Duration)>,
 }
 
 impl Looks {
@@ -43,15 +46,17 @@ impl Looks {
         let begins = elapsed >= self.next && self.spent <= ADVANCE + elapsed / self.one_in;
         if begins {
             self.next = elapsed + every;
-            self.begun = Some(thread_time());
+            self.begun = Some((elapsed, thread_time()));
         }
         begins
     }
 
     /// The look that began last is over.
     pub fn end(&mut self) {
-        if let Some(begun) = self.begun.take() {
-            self.spent += thread_time().saturating_sub(begun) / SLOWER;
+        if let Some((elapsed, begun)) = self.begun.take() {
+            let took = thread_time().saturating_sub(begun) / SLOWER;
+            self.spent += took;
+            self.next = self.next.max(elapsed + took * PAUSE_AFTER);
         }
     }
 }
@@ -101,5 +106,14 @@ mod tests {
         assert!(looks.spent >= Duration::from_millis(2) / SLOWER);
         assert!(!looks.begin(EVERY * 3 / 2, EVERY));
         assert!(looks.begin(EVERY * 2, EVERY));
+        // However often looks are wanted, there is time between two of them.
+        let soon = Duration::from_micros(10);
+        let begun = thread_time();
+        while thread_time() < begun + EVERY * SLOWER {
+            std::hint::black_box(0);
+        }
+        looks.end();
+        assert!(!looks.begin(EVERY * 5, soon));
+        assert!(looks.begin(EVERY * 20, soon));
     }
 }

@@ -40,6 +40,10 @@ const CALM_PAUSES: [(Duration, Duration); 4] = [
 /// Pause between two searches for suspects. A burst of a few milliseconds in each interval
 /// spreads over the phases of a program.
 const SUSPECT_EVERY: Duration = Duration::from_millis(25);
+/// The same at first, as long as there is none.
+const NONE_YET: Duration = Duration::from_millis(5);
+/// How long that is at most.
+const AT_FIRST: Duration = Duration::from_millis(300);
 /// So long after a line was first suspected, the pause between searches is half of that.
 const DOUBT: Duration = Duration::from_millis(100);
 
@@ -250,6 +254,7 @@ impl Live {
     /// soon; and when one has just been found, so that it is confirmed soon.
     fn suspects_after(&self) -> Duration {
         match self.observer.attention() {
+            _ if self.first_suspect.is_none() && self.elapsed() < AT_FIRST => NONE_YET,
             Attention::Calm(_) => SUSPECT_EVERY / 2,
             Attention::Alerted(since) if since < DOUBT => SUSPECT_EVERY / 2,
             Attention::Steady | Attention::Alerted(_) => SUSPECT_EVERY,

@@ -70,6 +70,8 @@ struct Planned<'a> {
     proposal: &'a Result<Proposal, String>,
     /// Whether the lines around it cost enough.
     worth: bool,
+    /// Whether they cost so much that a large gain is expected.
+    is_large: bool,
     /// Whether the layout comes from a saved result.
     is_known: bool,
     /// Whether debug information that is being read may change it.
@@ -103,6 +105,8 @@ const STEADIER: Duration = Duration::from_millis(60);
 const MEASURED: Duration = Duration::from_millis(120);
 /// The same for an object of a saved result: what was read until then mostly counts progress, too.
 const KNOWN_MEASURED: Duration = Duration::from_millis(30);
+/// Threads that lose so much of their time are twice as fast without.
+const LARGE: f64 = 0.5;
 /// Contention that was not seen again for this long is over.
 const OVER: Duration = Duration::from_millis(300);
 
@@ -190,6 +194,7 @@ impl Chooser {
         let planned = Planned {
             proposal: &proposal,
             worth,
+            is_large: runs.false_cost(first) >= LARGE,
             is_known: saved.is_some(),
             may_change: process.names.is_reading_ahead(),
         };
@@ -232,6 +237,7 @@ impl Chooser {
         let Planned {
             proposal,
             worth,
+            is_large,
             is_known,
             may_change,
         } = *planned;
@@ -262,10 +268,10 @@ impl Chooser {
         let steady = !worth || is_known || steady;
         let contended = !worth || pending.mark.is_contended(first);
         // A saved run speaks for the move, too. A crowded window may hide a small gain.
-        let (wanted, longest) = if is_known {
-            (Measured::Once, KNOWN_MEASURED)
-        } else {
-            (Measured::Well, MEASURED)
+        let (wanted, longest) = match (is_known, is_large) {
+            (true, _) => (Measured::Once, KNOWN_MEASURED),
+            (false, true) => (Measured::ForLarge, MEASURED),
+            (false, false) => (Measured::Well, MEASURED),
         };
         // What can't be moved needs no comparison with the time after a move, and another remedy waits.
         let measured = measured >= wanted || !worth || proposal.is_err() || waited >= longest;

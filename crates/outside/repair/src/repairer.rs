@@ -40,11 +40,13 @@ use sunder_wire::remap::{ACTIVE, AREAS, Area, NO_HOOKS, NOT_LOADED, READY, ROLLI
 
 /// Pause between two looks at the lines.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The same while a move waits for what is measured, confirmed or prepared meanwhile.
+const LOOK_SOON: Duration = Duration::from_millis(3);
 /// Of this much time, looks take one part at most.
 const LOOKING_IS_ONE_IN: u32 = 33;
 /// Time that watchpoints may cost at first. A move stops all threads for longer, so a line that is
 /// worth it is confirmed as soon as it can be.
-const ADVANCE: Duration = Duration::from_millis(4);
+const ADVANCE: Duration = Duration::from_millis(8);
 
 /// How much of the result is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -194,7 +196,11 @@ impl LiveRemedy for Repairer {
             return;
         }
         self.follow_moves(live);
-        if live.first_suspect.is_some() && self.looks.begin(elapsed, LOOK_EVERY) {
+        let every = match self.gauge {
+            Before::Measuring(_) => LOOK_SOON,
+            Before::Nothing | Before::Refused => LOOK_EVERY,
+        };
+        if live.first_suspect.is_some() && self.looks.begin(elapsed, every) {
             self.look(live);
             self.looks.end();
         }
