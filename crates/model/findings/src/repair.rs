@@ -66,6 +66,9 @@ pub struct IsolatedObject {
     /// measured. Of objects that were isolated at once, all have the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// Why it was shared again while the program ran, if it was because isolating it did not help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_vain: Option<String>,
 }
 
 /// Pages whose falsely shared bytes got lines of their own.

@@ -179,6 +179,7 @@ impl Chooser {
                         cost_percent: runs.cost(verdict).min(1.0) * 100.0,
                         interleaved_writes: None,
                         progress: None,
+                        in_vain: None,
                     };
                     self.note(new, keeper.log.as_mut());
                 }
@@ -208,6 +209,7 @@ impl Chooser {
                 self.left_out.push(format!(
                     "`{name}` any more: isolating it did not help: {why}"
                 ));
+                one.in_vain = Some(why.clone());
                 self.in_vain.extend(&one.spans);
             }
         }

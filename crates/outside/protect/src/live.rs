@@ -156,6 +156,7 @@ impl<'a> Protector<'a> {
             cost_percent: one.cost_percent,
             interleaved_writes: log.map(|log| one.turns(&log.ledger)),
             progress: one.progress.clone(),
+            in_vain: one.in_vain.clone(),
         })
     }
 

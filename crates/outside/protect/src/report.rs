@@ -32,6 +32,8 @@ pub struct Isolated {
     pub interleaved_writes: Option<u64>,
     /// How its threads got on before it was isolated and while they were.
     pub progress: Option<Progress>,
+    /// Why it was shared again, if isolating it did not help.
+    pub in_vain: Option<String>,
 }
 
 impl Isolated {
@@ -397,6 +399,7 @@ mod tests {
                 gain,
                 threads: Vec::new(),
             }),
+            in_vain: None,
         };
         summary.objects = Some(vec![gain(0.5), gain(2.0)]);
         let same = "isolated `levels` after 100 ms: 2 pages in 3 episodes, without a commit: no thread changed a byte there";

@@ -67,6 +67,7 @@ fn isolated(name: &str, start: u64) -> Isolated {
         cost_percent: 50.0,
         interleaved_writes: None,
         progress: None,
+        in_vain: None,
     }
 }
 
@@ -161,6 +162,8 @@ fn what_threads_lose_time_by_is_shared_again_and_stays_so() {
     assert_eq!(chooser.subjects.len(), 1);
     let told = "`short` any more: isolating it did not help: its threads were isolated for 1 % of the time only";
     assert_eq!(chooser.left_out[1], told);
+    let in_vain = chooser.isolated.iter().map(|one| one.in_vain.is_some());
+    assert_eq!(in_vain.collect::<Vec<_>>(), [false, true, true]);
     let gains = chooser
         .isolated
         .iter()
