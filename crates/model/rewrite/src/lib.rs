@@ -66,6 +66,7 @@ mod table;
 mod values;
 mod varies;
 mod version;
+mod waiting;
 
 use choose::Chosen;
 use sunder_access::CodeAddress;

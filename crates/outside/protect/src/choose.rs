@@ -6,7 +6,7 @@
 use super::allowed::RECENT;
 use super::commits::CommitLog;
 use super::gains::{Gained, Gains};
-use super::isolatable::{Seen, WORTH_ISOLATING, are_of_one_each, isolatable};
+use super::isolatable::{Seen, WORTH_ISOLATING, isolatable};
 use super::keeper::Keeper;
 use super::lasting::{GONE, Lasting};
 use super::pages::{LARGEST, PageRequest, Pages};
@@ -15,13 +15,12 @@ use super::target;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
-use sunder_access::{Address, LINE, PAGE, Span, Time};
+use sunder_access::{Address, LINE, Span, Time};
 use sunder_gain::gained::{progress, told};
 use sunder_gain::gauge::measurable;
-use sunder_observe::machine;
 use sunder_pipeline::Process;
 use sunder_pipeline::{Part, objects_on_line, show_object};
-use sunder_sharing::{Confidence, PageRuns, Sampled, Verdict};
+use sunder_sharing::{Confidence, PageRuns, Verdict};
 use sunder_wire::isolation::{COSTLY, GONE as NOT_THERE};
 
 /// How long we wait for further lines after the first one is confirmed.
@@ -76,8 +75,6 @@ pub struct Chooser {
     pub trusted: Vec<Span>,
     subjects: Vec<Subject>,
     refused: HashMap<u64, Refused>,
-    /// Lines for which samples speak.
-    sampled: Sampled,
     /// Since when there are lines to be isolated.
     pending: Option<Time>,
     /// Measures what isolating gains.
@@ -121,23 +118,19 @@ impl Chooser {
             let on = |span: &Span| span.overlaps(Span::new(line, LINE));
             self.trusted.iter().any(on)
         };
-        let open = |v: &&Verdict| {
+        let settled = |v: &&Verdict| {
             v.owner.is_none()
                 && is_wanted(v.line)
                 && runs.cost(v) >= WORTH_ISOLATING
                 && now.since(runs.last(v)) < RECENT
-                && v.confidence() >= Confidence::Sampled
-                && !self.is_decided(v.line, v.first, now)
+                && (v.confirmed
+                    || (unwatched || trusted(v.line)) && v.confidence() >= Confidence::Sampled)
         };
-        let open: Vec<&Verdict> = verdicts.iter().filter(open).collect();
-        self.sampled.look(open.iter().map(|v| v.line), now);
-        let is_believed = |v: &Verdict| {
-            let take_turns = v.threads.len() > machine::cpus();
-            let page = Span::new(Address(v.line.0 & !(PAGE - 1)), PAGE);
-            self.sampled.is_believed(v.line, take_turns, now) && are_of_one_each(process, page)
-        };
-        let settled = |v: &&Verdict| v.confirmed || unwatched || trusted(v.line) || is_believed(v);
-        let fresh: Vec<&Verdict> = open.into_iter().filter(settled).collect();
+        let fresh: Vec<&Verdict> = verdicts
+            .iter()
+            .filter(settled)
+            .filter(|v| !self.is_decided(v.line, v.first, now))
+            .collect();
         if fresh.is_empty() {
             self.pending = None;
             self.gains.expect_nothing();

@@ -88,18 +88,12 @@ fn is_of_one_each<'a>(words: impl Iterator<Item = &'a WordUse>) -> bool {
     seen_twice >= SEEN_TWICE
 }
 
-/// Whether so much was seen of the words in these bytes that each is one thread's, though no burst
-/// has confirmed it.
-pub fn are_of_one_each(process: &Process, within: Span) -> bool {
-    let last = process.judge.span_of_time().map_or(Time(0), |time| time.1);
-    let used = process.judge.used(within, last.before(RECENT));
-    is_of_one_each(used.iter().map(|(_, word)| word))
-}
-
 /// Whether what threads contend for in these bytes could be isolated, and enough was seen to say so: of
 /// all bytes, and of the objects on the lines that cost most.
 pub fn could_isolate(process: &mut Process, within: Span) -> bool {
-    if !are_of_one_each(process, within) {
+    let last = process.judge.span_of_time().map_or(Time(0), |time| time.1);
+    let used = process.judge.used(within, last.before(RECENT));
+    if !is_of_one_each(used.iter().map(|(_, word)| word)) {
         return false;
     }
     let now = monotonic_now();

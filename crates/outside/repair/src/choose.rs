@@ -15,6 +15,7 @@ use super::mark::Mark;
 use super::movable::can_be_moved;
 use super::pattern::{Apart, Learned, seen, take_apart};
 use super::proposal::{Layout, Proposal};
+use super::sampled::Sampled;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use sunder_access::{Address, CodeAddress, LINE, Mapping, Mappings, PAGE, Span, Time};
@@ -25,7 +26,7 @@ use sunder_objects::is_c_library;
 use sunder_observe::{machine, proc};
 use sunder_pipeline::Process;
 use sunder_pipeline::{objects_on_line, show_object};
-use sunder_sharing::{Confidence, PageRuns, Sampled, Verdict};
+use sunder_sharing::{Confidence, PageRuns, Verdict};
 use sunder_wire::remap::MOST_MOVED;
 
 /// The least cost, as a share of the threads' time, that is worth the faults of a move.

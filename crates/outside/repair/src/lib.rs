@@ -34,6 +34,7 @@ mod place;
 mod proposal;
 mod repairer;
 mod request;
+mod sampled;
 mod saved;
 mod serve;
 mod soundness;

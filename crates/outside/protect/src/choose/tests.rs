@@ -3,61 +3,8 @@
 use super::*;
 use crate::shared::Shared;
 use std::rc::Rc;
-use sunder_access::{Access, CodeAddress, Kind, ProcessId, Provenance, ThreadId};
+use sunder_access::ThreadId;
 use sunder_plan::progress::Gain;
-use sunder_sharing::Sample;
-
-/// Two threads with every other word of a line, sampled in turns for so many milliseconds. With
-/// `handed_over` the second also reads a word of the first, once.
-fn sampled(process: &mut Process, milliseconds: std::ops::Range<u64>, handed_over: bool) {
-    let line = 0x5000_0000;
-    for n in milliseconds {
-        let time = Time(n * 1_000_000);
-        for thread in [1, 2] {
-            // Eight words each, met in an order that is not that of the other.
-            let word = (n * (2 * u64::from(thread) + 1) % 8) * 2 + u64::from(thread - 1);
-            let once = handed_over && n == 50 && thread == 2;
-            let word = if once { 0 } else { word };
-            let access = Access {
-                time,
-                thread: ThreadId(thread),
-                address: Address(line + word * 4),
-                width: 4,
-                kind: if once { Kind::Read } else { Kind::Write },
-                instruction: CodeAddress(0x40_0000),
-                provenance: Provenance::Sampled,
-                weight: 1.0,
-            };
-            process.judge.sample(&Sample {
-                time,
-                thread: ThreadId(thread),
-                period_ns: 1_000_000,
-                accesses: &[(access, 0)],
-                near: &[],
-                ways: None,
-            });
-        }
-    }
-}
-
-#[test]
-fn samples_are_believed_after_a_while_if_each_word_is_one_threads() {
-    for handed_over in [false, true] {
-        let shared = Rc::new(Shared::new().expect("memory"));
-        let mut keeper = Keeper::with_tick(Rc::clone(&shared), 10_000, 0);
-        let mut chooser = Chooser::default();
-        let mut process = Process::recorded(ProcessId(1), sunder_sharing::Config::default());
-        let mut decided = |from: u64, to: u64| {
-            sampled(&mut process, from..to, handed_over);
-            let now = Time(to * 1_000_000);
-            chooser.look(&mut process, &mut keeper, now, 0.0, false);
-            chooser.is_busy() || !chooser.left_out.is_empty()
-        };
-        assert!(!decided(0, 200));
-        assert!(!decided(200, 590), "too soon");
-        assert_eq!(decided(590, 610), !handed_over);
-    }
-}
 
 fn isolated(name: &str, start: u64) -> Isolated {
     Isolated {

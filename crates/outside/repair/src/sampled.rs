@@ -1,11 +1,11 @@
-//! Since when samples alone speak for lines that would be worth a remedy, and whether that is long enough to
-//! believe them. Called by remedies, for lines that no burst has confirmed. It must not judge a line.
+//! Since when samples alone speak for lines that would be worth a move, and whether that is long enough to
+//! believe them. Called by `choose`. Pure.
 
 use std::collections::HashMap;
 use std::time::Duration;
 use sunder_access::{Address, Time};
 
-/// After this long, samples alone are believed. A remedy that was a mistake is noticed by its lack of gain.
+/// After this long, samples alone are believed. A move that was a mistake is noticed by its lack of gain.
 const UNCONFIRMED: Duration = Duration::from_millis(400);
 /// The same for lines of more threads than CPUs: they take turns, and two of them seldom run while their
 /// line is watched.
@@ -25,14 +25,12 @@ impl Sampled {
     }
 
     /// Since when samples have spoken for the line in all looks.
-    #[must_use]
     pub fn since(&self, line: Address) -> Option<Time> {
         self.since.get(&line).copied()
     }
 
     /// Whether samples have spoken for the line in all looks for long enough. `take_turns`: more threads
     /// use it than there are CPUs.
-    #[must_use]
     pub fn is_believed(&self, line: Address, take_turns: bool, now: Time) -> bool {
         let long = if take_turns {
             TAKING_TURNS
