@@ -30,8 +30,21 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const SOON: Duration = Duration::from_micros(500);
 
 /// Kernel calls that end with `EINTR` when their thread was stopped, and that may simply be made
-/// again.
-const AGAIN: [i64; 9] = [
+/// again. Those of sockets end so where the socket has a limit of time (`SO_RCVTIMEO`), and only as long as
+/// they have transferred nothing. They begin anew with the whole of it.
+const AGAIN: [i64; 21] = [
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,

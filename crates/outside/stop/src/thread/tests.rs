@@ -375,16 +375,49 @@ fn a_wait_that_is_stopped_all_the_time_ends() {
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     for (name, wait) in WAITS {
-        ends_in_its_time(name, wait);
+        ends_in_its_time(name, wait, u32::MAX);
     }
 }
 
-fn ends_in_its_time(name: &str, wait: Wait) {
+/// The limit lies in the socket, so it is begun anew. But the call must not tell of an interruption.
+#[test]
+fn a_call_of_a_socket_with_a_limit_of_time_is_made_again() {
+    let _alone = super::mortal::ALONE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    ends_in_its_time("recv", receives, 20);
+}
+
+/// Whether a socket to which nobody sends has told that its limit was over.
+fn receives() -> Option<bool> {
+    let limit = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 300_000,
+    };
+    let (mut ends, mut byte) = ([0; 2], 0u8);
+    let size = size_of_val(&limit) as u32;
+    // SAFETY: valid places.
+    unsafe {
+        libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, ends.as_mut_ptr());
+        let (level, option) = (libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+        libc::setsockopt(ends[0], level, option, (&raw const limit).cast(), size);
+        let done = libc::recv(ends[0], (&raw mut byte).cast(), 1, 0);
+        Some(done == -1 && error() == libc::EAGAIN)
+    }
+}
+
+/// Stops a child that waits every millisecond, so many times.
+fn ends_in_its_time(name: &str, wait: Wait, stops: u32) {
     const HANGS: Duration = Duration::from_secs(60);
     let start = Instant::now();
     let child = waiting(wait);
     assert!(child > 0, "fork failed");
+    let mut stopped_so_often = 0;
     let status = loop {
+        if stopped_so_often == stops {
+            break super::wait(child);
+        }
+        stopped_so_often += 1;
         match Stopped::stop(child, child) {
             Ok(Stop::Stopped(stopped)) => drop(stopped),
             Ok(Stop::Ended(status)) => break Some(status),
