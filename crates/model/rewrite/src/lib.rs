@@ -66,7 +66,6 @@ mod table;
 mod values;
 mod varies;
 mod version;
-mod waiting;
 
 use choose::Chosen;
 use sunder_access::CodeAddress;

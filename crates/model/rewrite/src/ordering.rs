@@ -1,8 +1,7 @@
-//! Finds the pages of code with instructions that order memory between threads, and with loops that wait
-//! for other threads. A thread whose stores are kept private must not execute these. Called by the tool on
-//! the code of files. Pure.
+//! Finds the pages of code with instructions that order memory between threads. A thread whose
+//! stores are kept private must not execute these. Called by the tool on the code of files.
+//! Pure.
 
-use crate::waiting::Waits;
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,18 +14,14 @@ const MOST_STEPS: usize = 50_000_000;
 
 /// The pages (addresses) of `code`, which begins at `address`, that contain bytes of an
 /// ordering instruction: one that is locked, fences, waits for another thread, or changes which
-/// memory may be used; or of a loop that waits for another thread by plain loads. `code` is decoded as one sequence of instructions, as compilers write
+/// memory may be used. `code` is decoded as one sequence of instructions, as compilers write
 /// it.
 pub fn ordering_pages(code: &[u8], address: u64) -> BTreeSet<u64> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
     let mut pages = BTreeSet::new();
-    let mut waits = Waits::default();
     while decoder.can_decode() {
         decoder.decode_out(&mut instruction);
-        if let Some(range) = waits.next(&instruction) {
-            pages.extend([range.start, range.end.wrapping_sub(1)].map(|at| at & !(PAGE - 1)));
-        }
         if orders(&instruction) {
             let last = instruction.next_ip().wrapping_sub(1);
             pages.insert(instruction.ip() & !(PAGE - 1));
@@ -126,14 +121,12 @@ impl Read {
         let (start, code) = (function.address, function.code);
         let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
-        let mut steps: Vec<Step> = Vec::new();
-        let mut waits = Waits::default();
+        let mut steps = Vec::new();
         while decoder.can_decode() {
             decoder.decode_out(&mut instruction);
             if instruction.is_invalid() {
                 return None;
             }
-            let waiting = waits.next(&instruction);
             let flow = instruction.flow_control();
             let branches = matches!(
                 flow,
@@ -159,11 +152,6 @@ impl Read {
                         | FlowControl::Exception
                 ),
             });
-            if let Some(range) = waiting {
-                let of_loop = steps.iter_mut().rev();
-                let of_loop = of_loop.take_while(|step| step.ip >= range.start);
-                of_loop.for_each(|step| step.orders = true);
-            }
         }
         let open = open_steps(&steps);
         Some(Self { steps, open })
@@ -236,7 +224,6 @@ fn is_quiet(code: &[u8], address: u64) -> bool {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
     let mut is_between = true;
-    let mut waits = Waits::default();
     while decoder.can_decode() {
         let at = decoder.position();
         if is_between && code.get(at) == Some(&0) {
@@ -247,8 +234,7 @@ fn is_quiet(code: &[u8], address: u64) -> bool {
             continue;
         }
         decoder.decode_out(&mut instruction);
-        let is_waiting = waits.next(&instruction).is_some();
-        if instruction.is_invalid() || is_waiting || orders(&instruction) {
+        if instruction.is_invalid() || orders(&instruction) {
             return false;
         }
         is_between = match instruction.flow_control() {
@@ -354,18 +340,6 @@ mod tests {
         assert_eq!(closed(&code, 0x90), None);
         // Without a loop there is nothing to gain.
         assert_eq!(closed(&[0x48, 0xff, 0x07, 0xc3], 0x90), None);
-    }
-
-    #[test]
-    fn beside_a_loop_that_waits_only_loops_that_do_not_may_be_executed() {
-        // Computes, publishes by a plain store, and waits: mov [rdx], rsi; mov rax, [rcx]; cmp rax, rsi;
-        // jl to the load; ret.
-        let publish = [0x48, 0x89, 0x32];
-        let wait = [0x48, 0x8b, 0x01, 0x48, 0x39, 0xf0, 0x7c, 0xf8];
-        let code = [&LOOP[..], &publish, &wait, &[0xc3]].concat();
-        assert_eq!(places(closed(&code, 0x90)), Some(vec![8, 11, 14, 17, 19]));
-        assert_eq!(pages(0x1000, &code), [0x1000]);
-        assert_eq!(pages(0x1000, &LOOP), []);
     }
 
     #[test]
