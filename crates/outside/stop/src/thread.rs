@@ -6,8 +6,9 @@
 
 mod asked;
 mod pending;
+mod waiting;
 
-use super::waits::{WaitEnd, Waits, Words};
+use super::waits::{WaitEnd, Waits};
 pub(crate) use asked::Asked;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -17,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId};
 use sunder_observe::proc::{self, Folder};
+use waiting::Waiting;
 
 const GET_MASK: u32 = 0x420a;
 const SET_MASK: u32 = 0x420b;
@@ -31,7 +33,7 @@ const SOON: Duration = Duration::from_micros(500);
 
 /// Kernel calls that end with `EINTR` when their thread was stopped, and that may simply be made
 /// again. Those of sockets end so where the socket has a limit of time (`SO_RCVTIMEO`), and only as long as
-/// they have transferred nothing. They begin anew with the whole of it.
+/// they have transferred nothing.
 const AGAIN: [i64; 21] = [
     libc::SYS_read,
     libc::SYS_readv,
@@ -233,37 +235,6 @@ pub(crate) fn elsewhere() -> io::Error {
 impl Drop for Stopped {
     fn drop(&mut self) {
         detach(self.thread, 0);
-    }
-}
-
-/// Reads and writes the memory of a stopped thread that waits.
-struct Waiting(i32);
-
-impl Waiting {
-    /// The local and the remote side of a transfer of two words.
-    fn sides(at: u64, words: *mut [i64; 2]) -> [libc::iovec; 2] {
-        let side = |at: *mut libc::c_void| libc::iovec {
-            iov_base: at,
-            iov_len: size_of::<[i64; 2]>(),
-        };
-        [side(words.cast()), side(at as *mut libc::c_void)]
-    }
-}
-
-impl Words for Waiting {
-    fn read(&self, at: u64) -> Option<[i64; 2]> {
-        let mut words = [0; 2];
-        let [own, its] = Self::sides(at, &raw mut words);
-        // SAFETY: the local buffer is valid for two words; the kernel checks the remote address.
-        let done =
-            unsafe { libc::process_vm_readv(self.0, &raw const own, 1, &raw const its, 1, 0) };
-        (done == 16).then_some(words)
-    }
-
-    fn write(&mut self, at: u64, mut words: [i64; 2]) -> bool {
-        let [own, its] = Self::sides(at, &raw mut words);
-        // SAFETY: as above.
-        16 == unsafe { libc::process_vm_writev(self.0, &raw const own, 1, &raw const its, 1, 0) }
     }
 }
 

@@ -25,13 +25,15 @@ enum Limit {
     Milliseconds,
     /// By a pointer to seconds and nanoseconds; null means no limit.
     Time,
+    /// By this option of the socket whose descriptor it was given.
+    Socket(i32),
 }
 
 /// A kernel call that waits with a time limit.
 struct Kind {
     number: i64,
     limit: Limit,
-    /// The register that holds the limit, or a pointer to it.
+    /// The register that holds the limit, a pointer to it, or the socket's descriptor.
     place: fn(&mut libc::user_regs_struct) -> &mut u64,
     /// The result when the time is over, an error number if negative.
     over: i32,
@@ -51,7 +53,25 @@ const fn kind(
     }
 }
 
-const KINDS: [Kind; 6] = [
+/// A call that transfers something and has the socket's own limit. It can't be given what is left of that, and
+/// waits for all of it once more.
+const fn socket(number: i64, option: i32) -> Kind {
+    kind(number, Limit::Socket(option), |r| &mut r.rdi, -libc::EAGAIN)
+}
+
+const KINDS: [Kind; 18] = [
+    socket(libc::SYS_read, libc::SO_RCVTIMEO),
+    socket(libc::SYS_readv, libc::SO_RCVTIMEO),
+    socket(libc::SYS_recvfrom, libc::SO_RCVTIMEO),
+    socket(libc::SYS_recvmsg, libc::SO_RCVTIMEO),
+    socket(libc::SYS_recvmmsg, libc::SO_RCVTIMEO),
+    socket(libc::SYS_accept, libc::SO_RCVTIMEO),
+    socket(libc::SYS_accept4, libc::SO_RCVTIMEO),
+    socket(libc::SYS_write, libc::SO_SNDTIMEO),
+    socket(libc::SYS_writev, libc::SO_SNDTIMEO),
+    socket(libc::SYS_sendto, libc::SO_SNDTIMEO),
+    socket(libc::SYS_sendmsg, libc::SO_SNDTIMEO),
+    socket(libc::SYS_sendmmsg, libc::SO_SNDTIMEO),
     kind(libc::SYS_epoll_wait, Limit::Milliseconds, |r| &mut r.r10, 0),
     kind(
         libc::SYS_epoll_pwait,
@@ -84,12 +104,14 @@ pub enum WaitEnd {
     On,
 }
 
-/// Memory of the waiting program, two words at a time.
+/// Memory of the waiting program, two words at a time, and its sockets.
 pub trait Words {
     /// Reads two words.
     fn read(&self, at: u64) -> Option<[i64; 2]>;
     /// Writes two words; whether that worked.
     fn write(&mut self, at: u64, words: [i64; 2]) -> bool;
+    /// The limit that this option of a socket of the program's sets; zero if there is none.
+    fn socket_limit(&self, descriptor: i32, option: i32) -> Option<Duration>;
 }
 
 /// One wait, as its thread goes on with it after a stop.
@@ -151,6 +173,7 @@ impl Waits {
                 }
                 at
             }
+            Limit::Socket(_) => told,
         };
         *(kind.place)(registers) = told;
         registers.eflags = registers.eflags & !AUXILIARY | (wait.carry ^ AUXILIARY);
@@ -183,6 +206,7 @@ impl Waits {
 fn limit(kind: Limit, told: u64, memory: &impl Words) -> Option<Duration> {
     let limit = match kind {
         Limit::Milliseconds => Duration::from_millis(u64::try_from(told as i32).ok()?),
+        Limit::Socket(option) => memory.socket_limit(told as i32, option)?,
         Limit::Time if told == 0 => return None,
         Limit::Time => {
             let [seconds, nanoseconds] = memory.read(told)?;
@@ -218,6 +242,10 @@ mod tests {
             self.0.insert(at, words);
             true
         }
+
+        fn socket_limit(&self, descriptor: i32, _option: i32) -> Option<Duration> {
+            (descriptor == 7).then(|| Duration::from_millis(300))
+        }
     }
 
     fn stopped(
@@ -241,6 +269,24 @@ mod tests {
 
     fn after(start: Instant, milliseconds: u64) -> Instant {
         start + Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn a_socket_s_limit_ends_a_call_that_is_stopped_after_it() {
+        let (mut waits, start) = (Waits::default(), Instant::now());
+        let mut registers = waiting(0);
+        registers.orig_rax = libc::SYS_recvfrom as u64;
+        registers.rdi = 7;
+        for at in [0, 100, 299] {
+            let goes = stopped(&mut waits, 1, &mut registers, after(start, at));
+            assert_eq!((goes, registers.rdi), (WaitEnd::On, 7), "at {at}");
+        }
+        let mut other = registers;
+        other.rdi = 8;
+        let goes = stopped(&mut waits, 1, &mut registers, after(start, 300));
+        assert_eq!(goes, WaitEnd::Over(-libc::EAGAIN));
+        let goes = stopped(&mut waits, 1, &mut other, after(start, 900));
+        assert_eq!(goes, WaitEnd::On, "it has no limit, or is no socket");
     }
 
     #[test]

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_millis(300);
 const NONE: i32 = 77;
 
 /// Each waits for 300 ms for an event that never comes.
-const WAITS: [(&str, Wait); 5] = [
+const WAITS: [(&str, Wait); 6] = [
     ("epoll_wait", || {
         let mut event = nothing::<libc::epoll_event>();
         // SAFETY: the event is a valid place.
@@ -58,6 +58,7 @@ const WAITS: [(&str, Wait); 5] = [
             (all >= 0).then_some(done == -1 && why == libc::EAGAIN)
         }
     }),
+    ("recv", receives),
     ("io_getevents", || {
         let mut queue = 0usize;
         let mut event = nothing::<[u64; 4]>();
@@ -375,17 +376,8 @@ fn a_wait_that_is_stopped_all_the_time_ends() {
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     for (name, wait) in WAITS {
-        ends_in_its_time(name, wait, u32::MAX);
+        ends_in_its_time(name, wait);
     }
-}
-
-/// The limit lies in the socket, so it is begun anew. But the call must not tell of an interruption.
-#[test]
-fn a_call_of_a_socket_with_a_limit_of_time_is_made_again() {
-    let _alone = super::mortal::ALONE
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    ends_in_its_time("recv", receives, 20);
 }
 
 /// Whether a socket to which nobody sends has told that its limit was over.
@@ -406,18 +398,12 @@ fn receives() -> Option<bool> {
     }
 }
 
-/// Stops a child that waits every millisecond, so many times.
-fn ends_in_its_time(name: &str, wait: Wait, stops: u32) {
+fn ends_in_its_time(name: &str, wait: Wait) {
     const HANGS: Duration = Duration::from_secs(60);
     let start = Instant::now();
     let child = waiting(wait);
     assert!(child > 0, "fork failed");
-    let mut stopped_so_often = 0;
     let status = loop {
-        if stopped_so_often == stops {
-            break super::wait(child);
-        }
-        stopped_so_often += 1;
         match Stopped::stop(child, child) {
             Ok(Stop::Stopped(stopped)) => drop(stopped),
             Ok(Stop::Ended(status)) => break Some(status),
