@@ -81,6 +81,8 @@ const REPAIRING: &[i64] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_writev,
     libc::SYS_pidfd_getfd,
+    // The limit of time of a socket whose thread was stopped in a call.
+    libc::SYS_getsockopt,
     libc::SYS_memfd_create,
     libc::SYS_wait4,
     libc::SYS_waitid,

@@ -13,7 +13,7 @@ pub(crate) use asked::Asked;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId};
@@ -118,7 +118,7 @@ impl Stopped {
             let (thread, registers) = (self.thread, &mut self.registers);
             let now = Instant::now();
             let mut memory = Waiting(thread);
-            let goes = WAITS.with_borrow_mut(|w| w.stopped(thread, registers, &mut memory, now));
+            let goes = with_waits(|w| w.stopped(thread, registers, &mut memory, now));
             self.registers.rax = match goes {
                 WaitEnd::On => RESTART_WITHOUT_HANDLER as u64,
                 WaitEnd::Over(result) => i64::from(result) as u64,
@@ -179,7 +179,7 @@ impl Stopped {
             r.r12, r.r13, r.r14, r.r15,
         ] = general;
         self.write()?;
-        WAITS.with_borrow_mut(|w| w.moved(self.thread, &before, &self.registers));
+        with_waits(|w| w.moved(self.thread, &before, &self.registers));
         Ok(())
     }
 
@@ -280,9 +280,14 @@ fn in_time<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     }
 }
 
+/// Time limits of the kernel calls in which threads were stopped, by whichever thread of ours.
+static WAITS: LazyLock<Mutex<Waits>> = LazyLock::new(Mutex::default);
+
+fn with_waits<T>(act: impl FnOnce(&mut Waits) -> T) -> T {
+    act(&mut WAITS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 thread_local! {
-    /// Time limits of the kernel calls in which threads were stopped by this thread of ours.
-    static WAITS: RefCell<Waits> = RefCell::default();
     /// Threads that are still attached to us: asked to stop and not stopped yet, killed while
     /// stopped and not reaped yet, or stopped because a request to let them go has failed.
     static LEFT: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
