@@ -13,6 +13,7 @@ mod layouts;
 mod libraries;
 mod own_calls;
 mod shown;
+mod sockets;
 mod stacks;
 mod started;
 mod strings;
