@@ -1,9 +1,9 @@
 /* Two threads share a line falsely, and after a while other bytes of the same object. The second
  * phase begins when the bytes of the first have been moved: the program sees the mapping of copies
  * of its code. Then a system call needs the object in place, so the bytes go back; not with an
- * argument. With "beside" the other bytes lie on the next page, and both threads read a text that
- * begins on the one page and ends on the other. It ends when they have been moved into other
- * groups, or after some seconds. */
+ * argument. With "beside" the other bytes lie on the next page, and from then on both threads read a
+ * text that begins on the one page and ends on the other; before, they read only its first half. It
+ * ends when they have been moved into other groups, or after some seconds. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -35,11 +35,12 @@ static void *work_beside(void *argument) {
     const volatile char *text = (const volatile char *)(pages + WORDS) - TEXT / 2;
     for (int now; (now = phase) < 2; mine[now] += 10000) {
         volatile long *word = &pages[SECOND * now + which];
+        long length = now ? TEXT : TEXT / 2;
         /* A locked instruction costs far more on a shared line, also where lines are passed on
          * cheaply; then moving it always pays, although the text is read through checks. */
         for (long i = 0; i < 10000; i++) {
             __atomic_fetch_add(word, 1, __ATOMIC_RELAXED);
-            read += text[i % TEXT];
+            read += text[i % length];
         }
     }
     memcpy(done[which], mine, sizeof mine);
