@@ -219,3 +219,17 @@ fn all_lines_of_a_page_that_threads_use_are_isolated() {
         Err(said)
     });
 }
+
+/// A loop that waits is not executed in isolation, and what is on its page neither, but for other loops.
+#[test]
+fn threads_that_wait_for_plain_stores_see_what_was_stored_before() {
+    let _alone = targets::alone();
+    for (name, shared) in [("waits", "rows"), ("polls", "words")] {
+        let program = c_program(name, &["-O2"]).expect("it compiles");
+        let program = program.to_str().expect("our own path");
+        let words = [program, "40", "1000000"];
+        let run = protect(name, &["--isolate-global", shared], &words);
+        run.is_as(&natively(&words));
+        assert!(run.count("episodes") > 0, "{}", run.said);
+    }
+}

@@ -43,6 +43,7 @@ mod emit;
 mod facts;
 mod flow;
 mod frame;
+mod function;
 mod index;
 mod kernel;
 mod layout;
@@ -66,19 +67,22 @@ mod table;
 mod values;
 mod varies;
 mod version;
+mod waiting;
 
 use choose::Chosen;
 use sunder_access::CodeAddress;
 
 pub use calls::{Called, call_targets, is_linker_stub, more_targets};
 pub use frame::return_slot;
+pub use function::Function;
 pub use kernel::{is_harmless, without_hooks};
-pub use ordering::{Function, closed_points, ordering_pages};
+pub use ordering::{Ordering, closed_points, waiting_pages};
 pub use registers::{Register, Registers};
 pub use request::{
     Block, Code, Condition, Entry, Frame, Memory, Met, MovedPage, Refusal, Request, Resume, Rule,
     Seen, Shift,
 };
+pub use waiting::Loop;
 
 /// Which code is copied and how, without the place of the copy: to decide that takes nearly all of the
 /// time, so several can be made at once, and get their places in turn.

@@ -1,7 +1,9 @@
-//! Finds the pages of code with instructions that order memory between threads. A thread whose
-//! stores are kept private must not execute these. Called by the tool on the code of files.
-//! Pure.
+//! Finds the pages of code with instructions that order memory between threads, and with loops that wait
+//! for other threads. A thread whose stores are kept private must not execute these. Called by the tool on
+//! the code of files. Pure.
 
+use crate::function::{Flow, Function};
+use crate::waiting::{Loop, Waits};
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,35 +11,51 @@ use core::ops::Range;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use sunder_access::PAGE;
 
-/// The limit of work on one function: its instructions, times its backward branches.
-const MOST_STEPS: usize = 50_000_000;
-
-/// The pages (addresses) of `code`, which begins at `address`, that contain bytes of an
-/// ordering instruction: one that is locked, fences, waits for another thread, or changes which
-/// memory may be used. `code` is decoded as one sequence of instructions, as compilers write
-/// it.
-pub fn ordering_pages(code: &[u8], address: u64) -> BTreeSet<u64> {
-    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
-    let mut instruction = Instruction::default();
-    let mut pages = BTreeSet::new();
-    while decoder.can_decode() {
-        decoder.decode_out(&mut instruction);
-        if orders(&instruction) {
-            let last = instruction.next_ip().wrapping_sub(1);
-            pages.insert(instruction.ip() & !(PAGE - 1));
-            pages.insert(last & !(PAGE - 1));
-        }
-    }
-    pages
+/// What orders memory between threads in some code, by the addresses of the code.
+#[derive(Debug, Default)]
+pub struct Ordering {
+    /// The pages with bytes of an ordering instruction: one that is locked, fences, waits for another
+    /// thread, or changes which memory may be used.
+    pub pages: BTreeSet<u64>,
+    /// Loops that seem to wait for another thread by plain loads; see [`waiting_pages`].
+    pub loops: Vec<Loop>,
 }
 
-/// A function with known bounds.
-#[derive(Clone, Copy, Debug)]
-pub struct Function<'a> {
-    /// The address of its first byte.
-    pub address: u64,
-    /// All of its bytes.
-    pub code: &'a [u8],
+impl Ordering {
+    /// `code` begins at `address` and is decoded as one sequence of instructions, as compilers write it.
+    #[must_use]
+    pub fn of(code: &[u8], address: u64) -> Self {
+        let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        let mut found = Self::default();
+        let mut waits = Waits::default();
+        while decoder.can_decode() {
+            decoder.decode_out(&mut instruction);
+            found.loops.extend(waits.next(&instruction));
+            if orders(&instruction) {
+                found
+                    .pages
+                    .extend(borders(instruction.ip(), instruction.next_ip()));
+            }
+        }
+        found
+    }
+}
+
+/// The pages of the first and the last of these bytes.
+fn borders(start: u64, end: u64) -> [u64; 2] {
+    [start, end.wrapping_sub(1)].map(|at| at & !(PAGE - 1))
+}
+
+/// The pages with bytes of those loops in a function that do wait for another thread.
+#[must_use]
+pub fn waiting_pages(function: &Function<'_>, loops: &[Loop]) -> BTreeSet<u64> {
+    let flow = Flow::new(function, |_| {});
+    let waits = |one: &&Loop| flow.as_ref().is_none_or(|flow| flow.waits(one).is_some());
+    let waiting = loops.iter().filter(waits);
+    waiting
+        .flat_map(|one| borders(one.bytes.start, one.bytes.end))
+        .collect()
 }
 
 /// Finds code that may be executed on a page with ordering instructions: loops without any of
@@ -62,7 +80,7 @@ pub fn closed_points(page: u64, bytes: &[u8], functions: &[Function<'_>]) -> Opt
     let mut any = false;
     for function in functions {
         let read = Read::new(function, &mut addressed)?;
-        for (step, is_open) in read.steps.iter().zip(&read.open) {
+        for (step, is_open) in read.flow.steps.iter().zip(&read.open) {
             starts.insert(step.ip);
             if !(page..end).contains(&step.ip) {
                 continue;
@@ -97,20 +115,10 @@ pub fn closed_points(page: u64, bytes: &[u8], functions: &[Function<'_>]) -> Opt
     Some(points)
 }
 
-/// An instruction of a function, as far as it matters here.
-struct Step {
-    ip: u64,
-    orders: bool,
-    /// The target of its branch.
-    target: Option<u64>,
-    /// Whether control may go to the next instruction.
-    goes_on: bool,
-}
-
 /// A function's instructions, and for each whether it is in a loop without ordering
 /// instructions.
 struct Read {
-    steps: Vec<Step>,
+    flow: Flow,
     open: Vec<bool>,
 }
 
@@ -118,104 +126,50 @@ impl Read {
     /// Adds to `addressed` the addresses that instructions compute relative to rip, and whether
     /// each may be an instruction's.
     fn new(function: &Function<'_>, addressed: &mut Vec<(u64, bool)>) -> Option<Self> {
-        let (start, code) = (function.address, function.code);
-        let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
-        let mut instruction = Instruction::default();
-        let mut steps = Vec::new();
-        while decoder.can_decode() {
-            decoder.decode_out(&mut instruction);
-            if instruction.is_invalid() {
-                return None;
-            }
+        let mut ordering = Vec::new();
+        let mut waits = Waits::default();
+        let mut loops = Vec::new();
+        let flow = Flow::new(function, |instruction| {
             let flow = instruction.flow_control();
             let branches = matches!(
                 flow,
                 FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
             );
-            let target = instruction.near_branch_target();
             if branches || instruction.is_call_near() {
-                addressed.push((target, true));
+                addressed.push((instruction.near_branch_target(), true));
             }
             if instruction.is_ip_rel_memory_operand() {
                 let is_code = instruction.mnemonic() == Mnemonic::Lea;
                 addressed.push((instruction.ip_rel_memory_address(), is_code));
             }
-            steps.push(Step {
-                ip: instruction.ip(),
-                orders: orders(&instruction),
-                target: branches.then_some(target),
-                goes_on: !matches!(
-                    flow,
-                    FlowControl::UnconditionalBranch
-                        | FlowControl::IndirectBranch
-                        | FlowControl::Return
-                        | FlowControl::Exception
-                ),
-            });
+            ordering.push(orders(instruction));
+            loops.extend(waits.next(instruction));
+        })?;
+        for one in loops.iter().filter_map(|one| flow.waits(one)).flatten() {
+            if let Some(orders) = ordering.get_mut(one) {
+                *orders = true;
+            }
         }
-        let open = open_steps(&steps);
-        Some(Self { steps, open })
+        let open = open_steps(&flow, &ordering);
+        Some(Self { flow, open })
     }
 }
 
 /// For each instruction, whether it is in a loop without ordering instructions.
-fn open_steps(steps: &[Step]) -> Vec<bool> {
-    let mut open = vec![false; steps.len()];
-    let place = |ip: u64| steps.binary_search_by_key(&ip, |step| step.ip).ok();
-    let mut before: Vec<Vec<usize>> = vec![Vec::new(); steps.len()];
-    let mut back = Vec::new();
-    for (i, step) in steps.iter().enumerate() {
-        let next = step.goes_on.then_some(i + 1);
-        let target = step.target.and_then(place);
-        for to in next.into_iter().chain(target) {
-            if let Some(before) = before.get_mut(to) {
-                before.push(i);
-            }
-        }
-        if let Some(first) = target.filter(|t| *t <= i) {
-            back.push((first, i));
-        }
-    }
-    // If this would take too long for a large function, all of it is closed.
-    if back.len().saturating_mul(steps.len()) > MOST_STEPS {
-        return open;
-    }
-    for (first, last) in back {
-        let Some(body) = body(&before, first, last) else {
-            continue;
-        };
-        if !body.iter().any(|i| steps.get(*i).is_none_or(|s| s.orders)) {
-            for i in body {
-                if let Some(open) = open.get_mut(i) {
-                    *open = true;
-                }
+fn open_steps(flow: &Flow, ordering: &[bool]) -> Vec<bool> {
+    let mut open = vec![false; flow.steps.len()];
+    let orders = |i: &usize| ordering.get(*i).is_none_or(|orders| *orders);
+    let loops = flow
+        .branches_back()
+        .filter_map(|(first, last)| flow.body(first, last));
+    for body in loops.filter(|body| !body.iter().any(orders)) {
+        for i in body {
+            if let Some(open) = open.get_mut(i) {
+                *open = true;
             }
         }
     }
     open
-}
-
-/// The natural loop of a branch back from `last` to `first`: all instructions from which the
-/// branch is reached without passing `first`. `None` if the loop can be entered in the middle:
-/// at the function's beginning, or at an instruction whose predecessors are not known.
-fn body(before: &[Vec<usize>], first: usize, last: usize) -> Option<BTreeSet<usize>> {
-    let mut body = BTreeSet::from([first, last]);
-    let mut open = if first == last {
-        Vec::new()
-    } else {
-        vec![last]
-    };
-    let mut is_whole = first == last;
-    while let Some(at) = open.pop() {
-        let from = before.get(at).filter(|from| at != 0 && !from.is_empty())?;
-        for from in from {
-            is_whole |= *from == first;
-            if body.insert(*from) {
-                open.push(*from);
-            }
-        }
-    }
-    is_whole.then_some(body)
 }
 
 /// Whether bytes outside of all known functions are instructions that order nothing, or zeroes
@@ -224,6 +178,7 @@ fn is_quiet(code: &[u8], address: u64) -> bool {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
     let mut is_between = true;
+    let mut waits = Waits::default();
     while decoder.can_decode() {
         let at = decoder.position();
         if is_between && code.get(at) == Some(&0) {
@@ -234,7 +189,8 @@ fn is_quiet(code: &[u8], address: u64) -> bool {
             continue;
         }
         decoder.decode_out(&mut instruction);
-        if instruction.is_invalid() || orders(&instruction) {
+        let is_waiting = waits.next(&instruction).is_some();
+        if instruction.is_invalid() || is_waiting || orders(&instruction) {
             return false;
         }
         is_between = match instruction.flow_control() {
@@ -271,7 +227,7 @@ mod tests {
     use super::*;
 
     fn pages(at: u64, code: &[u8]) -> Vec<u64> {
-        ordering_pages(code, at).into_iter().collect()
+        Ordering::of(code, at).pages.into_iter().collect()
     }
 
     #[test]
@@ -340,6 +296,23 @@ mod tests {
         assert_eq!(closed(&code, 0x90), None);
         // Without a loop there is nothing to gain.
         assert_eq!(closed(&[0x48, 0xff, 0x07, 0xc3], 0x90), None);
+    }
+
+    #[test]
+    fn beside_a_loop_that_waits_only_loops_that_do_not_may_be_executed() {
+        // Computes, publishes by a plain store, and waits: mov [rdx], rsi; mov rax, [rcx]; cmp rax, rsi;
+        // jl to the load; ret.
+        let publish = [0x48, 0x89, 0x32];
+        let wait = [0x48, 0x8b, 0x01, 0x48, 0x39, 0xf0, 0x7c, 0xf8];
+        let code = [&LOOP[..], &publish, &wait, &[0xc3]].concat();
+        assert_eq!(places(closed(&code, 0x90)), Some(vec![8, 11, 14, 17, 19]));
+        let waiting = |code: &[u8]| {
+            let loops = Ordering::of(code, 0x1000).loops;
+            let address = 0x1000;
+            waiting_pages(&Function { address, code }, &loops).len()
+        };
+        assert_eq!(waiting(&code), 1);
+        assert_eq!(waiting(&LOOP), 0);
     }
 
     #[test]

@@ -7,10 +7,11 @@
 //! A page in the program's memory must be as it is in the file, and is not changed: native threads
 //! execute it. Workers, which are processes of their own, put `int3` into their copy.
 
+use super::functions::Functions;
 use super::image::is_systems;
 use super::shared::Shared;
 use object::elf::PF_X;
-use object::{Object, ObjectSection, ObjectSegment, SegmentFlags};
+use object::{Object, ObjectSegment, SegmentFlags};
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
@@ -166,7 +167,7 @@ fn in_the_file(bytes: &[u8], offset: u64) -> Option<[u64; 64]> {
     let page = start.wrapping_add(offset.wrapping_sub(first));
     let end = start.checked_add(length)?;
     let mut functions = Vec::new();
-    for [from, to] in functions_of(&file)? {
+    for &[from, to] in Functions::of(&file).known()? {
         if from >= page.saturating_add(PAGE) || to <= page {
             continue;
         }
@@ -187,24 +188,6 @@ fn in_the_file(bytes: &[u8], offset: u64) -> Option<[u64; 64]> {
 fn range(bytes: &[u8], at: u64, len: u64) -> Option<&[u8]> {
     let end = usize::try_from(at.checked_add(len)?).ok()?;
     bytes.get(usize::try_from(at).ok()?..end)
-}
-
-/// Start and end addresses of the functions in the unwinding information. `None` if it is damaged.
-fn functions_of(file: &object::File<'_>) -> Option<Vec<[u64; 2]>> {
-    use gimli::UnwindSection;
-    let section = file.section_by_name(".eh_frame")?;
-    let data = section.data().ok()?;
-    let frames = gimli::EhFrame::new(data, gimli::LittleEndian);
-    let bases = gimli::BaseAddresses::default().set_eh_frame(section.address());
-    let mut entries = frames.entries(&bases);
-    let mut found = Vec::new();
-    while let Some(entry) = entries.next().ok()? {
-        if let gimli::CieOrFde::Fde(partial) = entry {
-            let fde = partial.parse(gimli::EhFrame::cie_from_offset).ok()?;
-            found.push([fde.initial_address(), fde.end_address()]);
-        }
-    }
-    Some(found)
 }
 
 /// The bytes of the page in the program's memory.

@@ -2,6 +2,7 @@
 //! and reasons against isolating anything. Called by the keeper and by `target`. Reads `/proc` and
 //! the mapped files; must not touch the program.
 
+use super::functions::Functions;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -12,6 +13,7 @@ use sunder_access::{Address, Mappings, PAGE, ProcessId, ThreadId};
 use sunder_hooking::Calls;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::proc::{self, Fields, Folder};
+use sunder_rewrite::Ordering;
 use sunder_rewrite::sites::Number;
 
 /// What is known of a mapped file.
@@ -19,6 +21,8 @@ use sunder_rewrite::sites::Number;
 struct Module {
     /// Pages of code without an instruction that orders memory: address ranges as in the file.
     code: Vec<[u64; 2]>,
+    /// Those of them that have no loop that waits for another thread by plain loads, either.
+    without_waits: Vec<[u64; 2]>,
     /// Global variables by name: address in the file and size; the size is 0 if different variables
     /// share the name.
     globals: BTreeMap<String, [u64; 2]>,
@@ -55,10 +59,21 @@ pub fn is_systems(path: &Path) -> bool {
     .any(|start| name.starts_with(start))
 }
 
+/// Which code isolated threads may execute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// All mapped code.
+    All,
+    /// Pages without instructions that order memory. It suffices where all memory that threads share is
+    /// private: then what they hand over by plain stores and what it is about become visible together.
+    WithoutOrder,
+    /// Those of them without loops that wait by plain loads.
+    WithoutWaits,
+}
+
 impl Images {
-    /// Address ranges, in whole pages, of the code that isolated threads may execute; with `any`,
-    /// of all mapped code.
-    pub fn code(&mut self, process: i32, any: bool) -> Vec<[u64; 2]> {
+    /// Address ranges, in whole pages, of the code that isolated threads may execute.
+    pub fn code(&mut self, process: i32, allowed: Allowed) -> Vec<[u64; 2]> {
         let mut ranges = Vec::new();
         let mut firsts: BTreeMap<String, u64> = BTreeMap::new();
         for mapping in mappings(process).iter() {
@@ -73,7 +88,7 @@ impl Images {
             if !is_code || !path.is_absolute() || ours {
                 continue;
             }
-            if any {
+            if allowed == Allowed::All {
                 ranges.push([start, end]);
                 continue;
             }
@@ -85,7 +100,11 @@ impl Images {
             };
             let module = self.module(process, path);
             let bias = first.wrapping_sub(module.first & !(PAGE - 1));
-            for [from, to] in &module.code {
+            let code = match allowed {
+                Allowed::WithoutWaits => &module.without_waits,
+                _ => &module.code,
+            };
+            for [from, to] in code {
                 let (from, to) = (from.wrapping_add(bias), to.wrapping_add(bias));
                 let (from, to) = (from.max(start), to.min(end));
                 if from < to {
@@ -168,7 +187,7 @@ fn read(process: i32, path: &Path) -> Option<Module> {
     // Restartable sequences (rseq) depend on the thread's CPU.
     let restarts = file.section_by_name("__rseq_cs").is_some();
     if !restarts {
-        module.code = quiet_code(&file);
+        [module.code, module.without_waits] = quiet_code(&file);
     }
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         if symbol.kind() != SymbolKind::Data || !symbol.is_definition() || symbol.size() == 0 {
@@ -185,10 +204,13 @@ fn read(process: i32, path: &Path) -> Option<Module> {
     Some(module)
 }
 
-/// Pages of code without an instruction that orders memory.
-fn quiet_code(file: &object::File<'_>) -> Vec<[u64; 2]> {
+/// Pages of code without an instruction that orders memory, and those of them that have no loop that waits by
+/// plain loads, either.
+fn quiet_code(file: &object::File<'_>) -> [Vec<[u64; 2]>; 2] {
     let mut pages: BTreeSet<u64> = BTreeSet::new();
     let mut loud: BTreeSet<u64> = BTreeSet::new();
+    let mut waits: BTreeSet<u64> = BTreeSet::new();
+    let functions = Functions::of(file);
     let mut left = LARGEST;
     for section in file.sections().filter(|s| s.kind() == SectionKind::Text) {
         let start = section.address();
@@ -196,13 +218,21 @@ fn quiet_code(file: &object::File<'_>) -> Vec<[u64; 2]> {
         // Sections of a damaged file may overlap, so that all of them have more code than the file.
         match left.checked_sub(code.len() as u64) {
             Some(rest) => left = rest,
-            None => return Vec::new(),
+            None => return Default::default(),
         }
-        loud.extend(sunder_rewrite::ordering_pages(code, start));
+        let ordering = Ordering::of(code, start);
+        loud.extend(ordering.pages);
+        waits.extend(functions.waiting_pages(code, start, &ordering.loops));
         pages.extend(code_pages(start, code.len() as u64));
     }
+    waits.extend(&loud);
+    [loud, waits].map(|without| ranges(pages.difference(&without)))
+}
+
+/// Pages as ranges of addresses.
+fn ranges<'a>(pages: impl Iterator<Item = &'a u64>) -> Vec<[u64; 2]> {
     let mut ranges: Vec<[u64; 2]> = Vec::new();
-    for page in pages.difference(&loud) {
+    for page in pages {
         match ranges.last_mut() {
             Some(last) if last[1] == *page => last[1] = page.saturating_add(PAGE),
             _ => ranges.push([*page, page.saturating_add(PAGE)]),

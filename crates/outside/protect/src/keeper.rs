@@ -14,7 +14,7 @@ use super::apart;
 use super::commits::{CommitLog, Stream};
 use super::guard::Guards;
 use super::hooks::Hooks;
-use super::image::{self, Images};
+use super::image::{self, Allowed, Images};
 use super::pages::{PageRequest, Pages};
 use super::report::closed_because;
 use super::shared::{self, Shared};
@@ -338,7 +338,13 @@ impl Keeper {
     }
 
     fn learn_code(&mut self) {
-        let code = self.images.code(self.process, self.any_code);
+        let is_tracked = self.shared.tracking.mode.load(Relaxed) != mode::OFF;
+        let allowed = match (self.any_code, is_tracked) {
+            (true, _) => Allowed::All,
+            (false, true) => Allowed::WithoutOrder,
+            (false, false) => Allowed::WithoutWaits,
+        };
+        let code = self.images.code(self.process, allowed);
         let count = code.len().min(CODES);
         for (to, from) in self.shared.codes.iter().zip(&code) {
             to[0].store(from[0], Relaxed);

@@ -13,6 +13,7 @@ mod apart;
 mod choose;
 pub mod commits;
 mod eager;
+mod functions;
 mod gains;
 mod guard;
 mod hooks;
