@@ -2,7 +2,7 @@
 //! output, its exit status and its children.
 
 use crate::support::repaired::before_others;
-use crate::support::{plain_sunder, targets};
+use crate::support::{c_program, plain_sunder, targets};
 use std::path::Path;
 use std::process::Output;
 use sunder_workloads::Variant;
@@ -71,6 +71,24 @@ fn what_lives_on_gets_its_bytes_back() {
         match told.contains("moved 2 groups") && told.contains(&is_left) {
             true => Ok(()),
             false => Err(told),
+        }
+    });
+}
+
+/// The process's number stays the same; each program has a repair of its own.
+#[test]
+fn what_a_process_executes_later_is_repaired_too() {
+    let program = c_program("again", &[]).expect("it compiles");
+    let said = "600000000\n".repeat(2);
+    targets::side_by_side("a program that executes itself", || {
+        let ran = run("repair", &["--follow-children"], "\"$0\" 1; true", &program);
+        let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), said, "{told}");
+        assert_eq!(ran.status.code(), Some(0), "{told}");
+        let moved = |line: &&str| line.contains("(process ") && line.contains("moved 2 groups");
+        match told.lines().filter(moved).count() {
+            2 => Ok(()),
+            _ => Err(told),
         }
     });
 }

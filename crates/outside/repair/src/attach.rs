@@ -27,7 +27,6 @@ use entry::{Entry, Planned};
 use leave::Left;
 use plan::Stay;
 use refuse::unless_sound;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_findings::Findings;
@@ -90,18 +89,18 @@ impl Outcome {
 /// If the process can't be repaired. It is then as it was, or the error says what stays in it.
 pub fn run(options: &Options) -> Result<Outcome> {
     let _stops = Signals::hold_stops();
-    repair(options, Ending::BySignals, None)
+    repair(options, Ending::BySignals, &|| true)
 }
 
-/// As [`run`], on a thread that takes no signals, until `end` is set.
+/// As [`run`], on a thread that takes no signals, as long as `goes_on` says so.
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn run_until(options: &Options, end: &AtomicBool) -> Result<Outcome> {
-    repair(options, Ending::InTime, Some(end))
+pub(crate) fn run_while(options: &Options, goes_on: &dyn Fn() -> bool) -> Result<Outcome> {
+    repair(options, Ending::InTime, goes_on)
 }
 
-fn repair(options: &Options, ending: Ending, end: Option<&AtomicBool>) -> Result<Outcome> {
+fn repair(options: &Options, ending: Ending, goes_on: &dyn Fn() -> bool) -> Result<Outcome> {
     let process = options.process;
     is_program(process)?;
     let mut calls = Calls::to_move();
@@ -126,7 +125,7 @@ fn repair(options: &Options, ending: Ending, end: Option<&AtomicBool>) -> Result
     let looked = repairer.begins(process).and_then(|()| {
         look.go_on(options.duration, &mut |live| {
             repairer.step(live);
-            end.is_none_or(|end| !end.load(Ordering::Relaxed))
+            goes_on()
         })
     });
     repairer.note_undecided(&mut look.live);

@@ -6,11 +6,12 @@
 use crate::attach;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use sunder_access::ProcessId;
+use sunder_access::{ProcessId, Span};
 use sunder_findings::Shown;
 use sunder_live::ObserveOptions;
 use sunder_observe::launch::Blocked;
@@ -145,17 +146,45 @@ impl Drop for Descendants {
 /// A process that was looked at, and what became of it.
 type Became = (ProcessId, Result<Followed, Refused>);
 
-/// A process, and when it began: its number may be given to another.
-type Key = (ProcessId, u64);
+/// A program that a process executes. The number of a process may be given to another, and a process may execute
+/// another program, or the same one again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    process: ProcessId,
+    /// When the process began, in clock ticks since the machine did.
+    began: u64,
+    /// The file of the program; none if we may not know it.
+    file: Option<PathBuf>,
+    /// Where its arguments lie, which is elsewhere for each program if addresses are random.
+    arguments: Option<Span>,
+}
+
+impl Key {
+    /// `None` if the process has ended.
+    fn of(process: ProcessId) -> Option<Self> {
+        Some(Self {
+            process,
+            began: proc::start_ticks(process)?,
+            file: proc::executable(process).ok(),
+            arguments: proc::arguments(process),
+        })
+    }
+}
+
+/// A repair of a process that goes on, or has ended and was not asked about.
+struct Running {
+    process: ProcessId,
+    thread: JoinHandle<Option<Became>>,
+}
 
 struct Search {
     root: ProcessId,
     how: How,
     end: Arc<AtomicBool>,
-    /// Processes with several threads: their CPU time when they were first seen so; `None` once they are
-    /// repaired or were.
+    /// Programs with several threads: the CPU time of their process when they were first seen so; `None` once
+    /// they are repaired or were.
     seen: HashMap<Key, Option<Duration>>,
-    running: Vec<JoinHandle<Option<Became>>>,
+    running: Vec<Running>,
     done: AllFollowed,
 }
 
@@ -184,10 +213,10 @@ impl Search {
         let below = below(self.root);
         let mut now = HashMap::new();
         for process in below {
-            let Some(began) = proc::start_ticks(process) else {
+            let Some(key) = Key::of(process) else {
                 continue;
             };
-            let known = self.seen.remove(&(process, began));
+            let known = self.seen.remove(&key);
             let Some(known) = known.map_or_else(|| at_first(process), Some) else {
                 continue;
             };
@@ -195,8 +224,11 @@ impl Search {
                 let used = proc::own_cpu_time(process);
                 known.is_some_and(|first| used.is_some_and(|used| used >= first + WORTH_IT))
             };
-            let begins = self.running.len() < MOST_AT_ONCE && is_worth_it() && self.begin(process);
-            now.insert((process, began), known.filter(|_| !begins));
+            // What its last program was repaired by may not have ended yet.
+            let is_free = self.running.iter().all(|one| one.process != process);
+            let is_room = is_free && self.running.len() < MOST_AT_ONCE;
+            let begins = is_room && is_worth_it() && self.begin(process);
+            now.insert(key, known.filter(|_| !begins));
         }
         self.seen = now;
     }
@@ -206,20 +238,21 @@ impl Search {
         let (how, end) = (self.how, Arc::clone(&self.end));
         let thread = std::thread::Builder::new().spawn(move || repair(process, how, &end));
         let begun = thread.is_ok();
-        self.running.extend(thread);
+        self.running
+            .extend(thread.map(|thread| Running { process, thread }));
         begun
     }
 
     /// Takes the results of the repairs that have ended.
     fn collect(&mut self) {
-        let ended = self.running.extract_if(.., |thread| thread.is_finished());
+        let ended = self.running.extract_if(.., |one| one.thread.is_finished());
         let ended: Vec<_> = ended.collect();
         self.keep(ended);
     }
 
-    fn keep(&mut self, ended: Vec<JoinHandle<Option<Became>>>) {
-        for thread in ended {
-            if let Some((process, became)) = thread.join().ok().flatten() {
+    fn keep(&mut self, ended: Vec<Running>) {
+        for one in ended {
+            if let Some((process, became)) = one.thread.join().ok().flatten() {
                 self.done.add(process, became);
             }
         }
@@ -254,9 +287,11 @@ fn below(root: ProcessId) -> Vec<ProcessId> {
     }
 }
 
-/// Repairs a process until it ends or `end` says so; `None` if it had ended before that began.
+/// Repairs a process until it ends, executes another program or `end` says so; `None` if it had ended before that
+/// began.
 fn repair(process: ProcessId, how: How, end: &AtomicBool) -> Option<Became> {
-    let path = proc::executable(process).ok()?;
+    let program = Key::of(process)?;
+    let path = program.file.as_ref()?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = Shown(&name).to_string();
     let options = attach::Options {
@@ -268,7 +303,8 @@ fn repair(process: ProcessId, how: How, end: &AtomicBool) -> Option<Became> {
         threshold: None,
         show: None,
     };
-    let lines = match attach::run_until(&options, end) {
+    let goes_on = || !end.load(Ordering::Relaxed) && Key::of(process).as_ref() == Some(&program);
+    let lines = match attach::run_while(&options, &goes_on) {
         Ok(done) if done.any_found() => done.lines,
         Ok(_) => Vec::new(),
         Err(_) if !proc::is_alive(process) => return None,
