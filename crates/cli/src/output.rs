@@ -205,13 +205,27 @@ pub fn complain(error: &anyhow::Error) {
     note(&sentence);
 }
 
+/// Longer messages, in characters, are cut: a name of the program may be of any length.
+const LONGEST: usize = 8192;
+
 /// As [`complain`], for one sentence, which may contain names from the program.
 pub fn note(text: &str) {
-    let mut text = Shown(text).to_string();
+    let shown = cut(text);
+    let is_whole = shown.len() == text.len();
+    let mut text = Shown(shown).to_string();
+    if !is_whole {
+        text.push('…');
+    }
     if terminal::is_ascii() {
         text = sunder_report::in_ascii(&text);
     }
     let _ = writeln!(std::io::stderr(), "sunder: {text}");
+}
+
+/// As much of it as is shown.
+fn cut(text: &str) -> &str {
+    let end = text.char_indices().nth(LONGEST);
+    end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
 /// Prints each notice of the crates as a line on standard error.
@@ -251,6 +265,14 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        let long = "ä".repeat(LONGEST + 1);
+        assert_eq!(cut(&long), "ä".repeat(LONGEST));
+        assert_eq!(cut(&long[2..]), &long[2..]);
+        assert_eq!(cut("short"), "short");
+    }
 
     fn output(arguments: &[&str]) -> Result<Output> {
         let all = ["sunder", "detect"].iter().chain(arguments);

@@ -2,18 +2,30 @@
 
 use crate::clean::clean;
 use crate::figures::{counted, grouped, seconds};
-use sunder_findings::{Answer, Exit, Findings};
+use std::collections::BTreeMap;
+use sunder_findings::{Answer, Exit, Findings, Process};
 
 /// With fewer samples, a run that found nothing says little.
 const FEW_SAMPLES: u64 = 200;
 
-/// The number of threads that were seen; if there are several processes, of how many.
+/// The number of threads that were seen; if several processes ran, of how many. Then it is the threads of these: a
+/// shell that waits has one, too, but was not seen running.
 fn threads(all: &Findings) -> String {
-    let threads = counted(all.run.threads as usize, "thread");
-    match all.processes.len() {
-        0 | 1 => threads,
-        many => format!("{threads} of {many} processes"),
+    match threads_that_ran(&all.processes) {
+        (_, 0 | 1) => counted(all.run.threads as usize, "thread"),
+        (threads, many) => format!("{} of {many} processes", counted(threads, "thread")),
     }
+}
+
+/// How many threads of how many processes these are. A process that executed another program is listed once for
+/// each.
+fn threads_that_ran(listed: &[Process]) -> (usize, usize) {
+    let mut ran: BTreeMap<u32, usize> = BTreeMap::new();
+    for process in listed {
+        let threads = ran.entry(process.id).or_default();
+        *threads = (process.threads as usize).max(*threads);
+    }
+    (ran.values().sum(), ran.len())
 }
 
 /// Sentences on what was observed, for a run that found nothing.
@@ -86,5 +98,23 @@ pub(crate) fn command(all: &Findings) -> String {
         clean(all.program.path.as_deref().unwrap_or("(unknown program)"))
     } else {
         clean(&joined)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_counts_once_whatever_it_executed() {
+        let process = |id, threads| Process {
+            id,
+            threads,
+            ..Process::default()
+        };
+        // The second executed another program.
+        let listed = [process(7, 3), process(9, 1), process(9, 4)];
+        assert_eq!(threads_that_ran(&listed), (7, 2));
+        assert_eq!(threads_that_ran(&[]), (0, 0));
     }
 }
