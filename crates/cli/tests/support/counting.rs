@@ -78,12 +78,16 @@ impl Target {
     /// Stops the whole process.
     pub fn stop(&self) {
         self.process.kill(libc::SIGSTOP);
-        let stopped = || String::from_utf8_lossy(&self.file("status")).contains("T (stopped)");
         let begun = Instant::now();
-        while !stopped() {
+        while !self.is_stopped() {
             assert!(begun.elapsed().as_secs() < 60, "it does not stop");
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
+    }
+
+    /// Whether a signal has stopped the whole process.
+    pub fn is_stopped(&self) -> bool {
+        String::from_utf8_lossy(&self.file("status")).contains("T (stopped)")
     }
 
     /// Its process id, as an argument.

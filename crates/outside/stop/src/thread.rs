@@ -64,6 +64,8 @@ pub struct Stopped {
     thread: i32,
     /// The registers with which it goes on.
     registers: libc::user_regs_struct,
+    /// A signal has stopped the whole process.
+    is_suspended: bool,
 }
 
 /// What became of an attempt to stop a thread.
@@ -97,13 +99,20 @@ pub(crate) fn request(what: u32, thread: i32, address: usize, data: usize) -> io
 
 impl Stopped {
     /// A thread that has just stopped; `None` if its registers can't be read, and then it goes on.
-    fn read(thread: i32) -> Option<Self> {
+    fn read(thread: i32, is_suspended: bool) -> Option<Self> {
         // SAFETY: plain data, for which zeroes are valid.
         let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
         let read = request(libc::PTRACE_GETREGS, thread, 0, &raw mut registers as usize);
-        let mut stopped = Self { thread, registers };
+        let mut stopped = Self {
+            thread,
+            registers,
+            is_suspended,
+        };
         read.ok()?;
-        stopped.keep_the_call();
+        // What the program's own stop does to a call is not taken back.
+        if !is_suspended {
+            stopped.keep_the_call();
+        }
         Some(stopped)
     }
 
@@ -135,6 +144,11 @@ impl Stopped {
     /// The thread's number.
     pub const fn thread(&self) -> i32 {
         self.thread
+    }
+
+    /// Whether a signal has stopped the whole process, for which this thread stays stopped when it is let go.
+    pub const fn is_suspended(&self) -> bool {
+        self.is_suspended
     }
 
     /// The instruction pointer, if the thread executes the program's own code and no kernel call.

@@ -47,6 +47,19 @@ impl World {
     /// # Errors
     /// See [`StopError`]. Threads that were already stopped go on.
     pub fn stop(process: ProcessId) -> Result<Self, StopError> {
+        Self::stop_by(process, Asked::stop)
+    }
+
+    /// As [`Self::stop`], also if a signal has stopped the whole process: then its threads stay stopped by that
+    /// signal, or go on if SIGCONT came meanwhile, when this is dropped.
+    ///
+    /// # Errors
+    /// See [`StopError`]. Threads that were already stopped go on.
+    pub fn stop_suspended(process: ProcessId) -> Result<Self, StopError> {
+        Self::stop_by(process, Asked::stop_suspended)
+    }
+
+    fn stop_by(process: ProcessId, how: fn(Asked, i32) -> Stop) -> Result<Self, StopError> {
         if exit(process).is_some() {
             return Err(StopError::Ended);
         }
@@ -67,7 +80,7 @@ impl World {
             let asked: Vec<_> = asked.collect();
             for (thread, asked) in asked {
                 let stop = |asked: Option<Asked>| {
-                    asked.map_or(Stop::NotNow, |asked| asked.stop(process.0 as i32))
+                    asked.map_or(Stop::NotNow, |asked| how(asked, process.0 as i32))
                 };
                 match asked.map(stop) {
                     Ok(Stop::Stopped(stopped)) => {
@@ -92,6 +105,11 @@ impl World {
             }
         }
         Err(StopError::NotNow)
+    }
+
+    /// Whether a signal had stopped the whole process, so that no thread gets on when this is dropped.
+    pub fn is_suspended(&self) -> bool {
+        self.threads.iter().all(Stopped::is_suspended)
     }
 
     /// The stopped threads.

@@ -18,6 +18,8 @@ use sunder_wire::remap::{
 
 /// How long we try to find a moment at which no thread is in the way.
 pub const PATIENCE: Duration = Duration::from_secs(2);
+/// The same where a signal has stopped the program: none of its threads gets out of the way.
+const PATIENCE_WITH_SUSPENDED: Duration = Duration::from_millis(100);
 /// Pause before the threads are stopped again.
 pub const PAUSE: Duration = Duration::from_millis(3);
 /// Why nothing is done to a program that another Sunder has taken our library out of.
@@ -35,13 +37,14 @@ pub enum Left {
 }
 
 impl Presence {
-    /// Takes everything out; tries again for up to `PATIENCE`.
+    /// Takes everything out; tries again for up to `PATIENCE`. A program that a signal has stopped stays stopped.
     pub fn take_out(&self, file: &ControlFile) -> Left {
         // If this fails it executes something else by now.
         let _ = self.set(file, &file.control().ready, WITHDRAWN);
         let begun = Instant::now();
         let mut why = String::from("its threads can't be stopped");
-        while begun.elapsed() < PATIENCE {
+        let mut patience = PATIENCE;
+        while begun.elapsed() < patience {
             match request::executes(self.process) {
                 Executes::Program => {}
                 Executes::Another | Executes::Nothing => return Left::Gone,
@@ -55,7 +58,12 @@ impl Presence {
                 why = CONFINED.into();
                 break;
             }
-            match World::stop(self.process) {
+            let world = World::stop_suspended(self.process);
+            patience = match &world {
+                Ok(world) if world.is_suspended() => PATIENCE_WITH_SUSPENDED,
+                _ => PATIENCE,
+            };
+            match world {
                 Ok(world) if self.worker(&world).is_none() => {
                     why = CONFINED.into();
                     break;

@@ -1,6 +1,6 @@
 //! A process borrows a thread of another one and is killed before each of its steps in turn.
 //! Afterwards the thread must have all its registers, its signal mask, and the bytes below its
-//! stack pointer, and its wait must not have ended.
+//! stack pointer, and its wait must not have ended. If a signal had stopped it before, it is stopped still.
 
 use super::{Borrowed, Gate, STUB};
 use crate::thread::mortal::{ALONE, dies_at};
@@ -202,7 +202,7 @@ unsafe fn live(does: Does, shared: &Shared, input: i32) -> ! {
 fn stopped(process: ProcessId) -> Option<World> {
     let begun = Instant::now();
     loop {
-        match World::stop(process) {
+        match World::stop_suspended(process) {
             Ok(world) => return Some(world),
             Err(StopError::NotNow) if begun.elapsed() < HANGS => {
                 std::thread::sleep(Duration::from_millis(1));
@@ -212,8 +212,8 @@ fn stopped(process: ProcessId) -> Option<World> {
     }
 }
 
-/// The borrower, which is killed before step number `dies`.
-fn borrow(target: i32, shared: &Shared, dies: i64) -> i32 {
+/// The borrower, which is killed before step number `dies`. With `suspended`, a signal has stopped the target.
+fn borrow(target: i32, shared: &Shared, suspended: bool, dies: i64) -> i32 {
     let gate = Gate {
         call: at(&shared.gate),
         restore: at(&shared.restore),
@@ -225,6 +225,7 @@ fn borrow(target: i32, shared: &Shared, dies: i64) -> i32 {
     dies_at(dies);
     let done = || -> Option<()> {
         let world = stopped(process)?;
+        (world.is_suspended() == suspended).then_some(())?;
         let thread = &world.threads()[0];
         let rights = libc::PROT_READ as u64;
         let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
@@ -270,8 +271,21 @@ fn ended(child: i32) -> i32 {
     panic!("process {child} does not end");
 }
 
-/// One run; whether the borrower was not killed before its end.
-fn survives(does: Does, dies: i64) -> bool {
+/// Waits until a signal has stopped a process.
+fn is_suspended(process: i32) -> bool {
+    let begun = Instant::now();
+    while !told(process, "State").starts_with('T') {
+        if begun.elapsed() > HANGS {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// One run; whether the borrower was not killed before its end. With `suspended`, a signal stops the target
+/// before.
+fn survives(does: Does, suspended: bool, dies: i64) -> bool {
     let shared = shared();
     let mut pipe = [0; 2];
     // SAFETY: the descriptors' places are valid. The children take no lock but the allocator's,
@@ -287,9 +301,13 @@ fn survives(does: Does, dies: i64) -> bool {
         }
         // The target is in its kernel call by now, or just before it; then it is stopped before the
         // call.
+        if suspended {
+            libc::kill(target, libc::SIGSTOP);
+            assert!(is_suspended(target), "{does:?}: it does not stop");
+        }
         let borrower = libc::fork();
         if borrower == 0 {
-            let status = borrow(target, shared, dies);
+            let status = borrow(target, shared, suspended, dies);
             libc::_exit(status);
         }
         (target, borrower)
@@ -297,6 +315,12 @@ fn survives(does: Does, dies: i64) -> bool {
     let status = ended(borrower);
     let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
     let whole = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+    if suspended {
+        let stays = is_suspended(target);
+        // SAFETY: signals a child of ours that has not been waited for.
+        unsafe { libc::kill(target, libc::SIGCONT) };
+        assert!(stays, "{does:?}, killed before step {dies}: it goes on");
+    }
     shared.end.store(1, Ordering::SeqCst);
     // SAFETY: the descriptors and the mapping are our own.
     unsafe {
@@ -319,17 +343,20 @@ fn tracer_killed_during_a_borrowed_call_leaves_the_thread_unchanged() {
         println!("SKIP: threads can't be stopped here");
         return;
     }
-    for does in [
-        Does::Computes,
-        Does::Reads,
-        Does::Polls,
-        Does::WaitsWithAMask,
-    ] {
-        assert!(survives(does, 0), "failed without being killed");
-        let steps = (1..MOST_STEPS).find(|&step| survives(does, step));
-        let steps = steps.expect("the borrower makes fewer steps than MOST_STEPS");
-        println!("{does:?}: killed before each of {steps} steps");
-        assert!(steps > 20, "{does:?}: the steps were not counted");
+    for suspended in [false, true] {
+        for does in [
+            Does::Computes,
+            Does::Reads,
+            Does::Polls,
+            Does::WaitsWithAMask,
+        ] {
+            let survives = |dies| survives(does, suspended, dies);
+            assert!(survives(0), "failed without being killed");
+            let steps = (1..MOST_STEPS).find(|&step| survives(step));
+            let steps = steps.expect("the borrower makes fewer steps than MOST_STEPS");
+            println!("{does:?}: killed before each of {steps} steps");
+            assert!(steps > 20, "{does:?}: the steps were not counted");
+        }
     }
 }
 
@@ -434,11 +461,7 @@ fn a_process_that_is_stopped_while_its_thread_is_borrowed_stops() {
         let killed = libc::WIFSIGNALED(status) && meanwhile == Meanwhile::StoppedAndLeft;
         assert!(killed || status == 0, "{meanwhile:?}: {status:#x}");
         if meanwhile != Meanwhile::Continued {
-            let begun = Instant::now();
-            while !told(target, "State").starts_with('T') {
-                assert!(begun.elapsed() < HANGS, "{meanwhile:?}: it is not stopped");
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            assert!(is_suspended(target), "{meanwhile:?}: it is not stopped");
             // SAFETY: signals a child of ours that has not been waited for.
             unsafe { libc::kill(target, libc::SIGCONT) };
         }

@@ -42,7 +42,17 @@ impl Asked {
     }
 
     /// Waits for the thread, which belongs to `process`.
-    pub fn stop(mut self, process: i32) -> Stop {
+    pub fn stop(self, process: i32) -> Stop {
+        self.stop_if(process, is_by_us)
+    }
+
+    /// As [`Self::stop`], also if a signal has stopped the whole process. The thread then stays stopped by that
+    /// signal when we let it go.
+    pub fn stop_suspended(self, process: i32) -> Stop {
+        self.stop_if(process, |status| is_by_us(status) || is_suspended(status))
+    }
+
+    fn stop_if(mut self, process: i32, is_good: impl Fn(i32) -> bool) -> Stop {
         self.is_awaited = true;
         let thread = self.thread;
         let Some(status) = stops(thread) else {
@@ -57,12 +67,13 @@ impl Asked {
                 Stop::NotNow
             };
         }
-        if !is_by_us(status) || has_fault(thread) {
+        if !is_good(status) || has_fault(thread) {
             // A signal is about to be delivered, or the whole process is stopped.
             detach(thread, signal_of(status));
             return Stop::NotNow;
         }
-        Stopped::read(thread).map_or(Stop::NotNow, |stopped| Stop::Stopped(Box::new(stopped)))
+        Stopped::read(thread, is_suspended(status))
+            .map_or(Stop::NotNow, |stopped| Stop::Stopped(Box::new(stopped)))
     }
 }
 
@@ -116,7 +127,15 @@ fn stops(thread: i32) -> Option<i32> {
 
 /// Whether a wait status says that a thread stopped because we asked it to.
 fn is_by_us(status: i32) -> bool {
-    libc::WIFSTOPPED(status)
-        && status >> 16 == libc::PTRACE_EVENT_STOP
-        && libc::WSTOPSIG(status) == libc::SIGTRAP
+    is_stop(status) && libc::WSTOPSIG(status) == libc::SIGTRAP
+}
+
+/// Whether a wait status says that a thread stopped because a signal has stopped the whole process.
+fn is_suspended(status: i32) -> bool {
+    is_stop(status) && libc::WSTOPSIG(status) != libc::SIGTRAP
+}
+
+/// Whether it tells of one of these stops.
+fn is_stop(status: i32) -> bool {
+    libc::WIFSTOPPED(status) && status >> 16 == libc::PTRACE_EVENT_STOP
 }
