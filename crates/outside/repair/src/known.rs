@@ -197,13 +197,13 @@ fn identity(object: &Object, program: Option<&str>) -> Result<Identity, &'static
     }
 }
 
-/// The accesses to each word of a saved line, with its offset in the object. A word whose offset is
-/// no number is left out: nobody wrote it.
+/// The accesses to each word of a saved line, with its offset in the object. A word without bytes, or whose
+/// offset is no number, is left out: no Sunder wrote it.
 fn uses(line: &Line) -> Vec<(i64, Use)> {
     let Some(from) = line.object_offset else {
         return Vec::new();
     };
-    let words = line.words.iter();
+    let words = line.words.iter().filter(|word| word.size > 0);
     words
         .filter_map(|word| {
             let offset = from.checked_add(word.offset.into())?;
@@ -322,6 +322,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Such a word would make a group without bytes, and threads of it would count as users of what is around.
+    #[test]
+    fn words_without_bytes_are_left_out() {
+        let word = |offset, size, id| sunder_findings::Word {
+            offset,
+            size,
+            threads: vec![sunder_findings::ThreadUse {
+                id,
+                writes: 9,
+                ..sunder_findings::ThreadUse::default()
+            }],
+            ..sunder_findings::Word::default()
+        };
+        let line = Line {
+            object_offset: Some(16),
+            words: vec![word(0, 8, 100), word(4, 0, 102), word(8, 8, 101)],
+            ..Line::default()
+        };
+        let found = uses(&line);
+        assert_eq!(found, [(16, used(0, &[100])), (24, used(0, &[101]))]);
     }
 
     #[test]
