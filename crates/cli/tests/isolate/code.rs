@@ -45,7 +45,7 @@ fn pages(program: &Path) -> [Vec<u64>; 2] {
     let code = text.data().expect("code is in the file");
     let (start, end) = (text.address(), text.address() + text.size());
     let all = (start & !4095..end).step_by(4096).collect();
-    let loud = sunder_rewrite::Ordering::of(code, start).pages;
+    let loud = sunder_rewrite::OrderingCode::of(code, start).pages;
     [all, loud.into_iter().collect()]
 }
 

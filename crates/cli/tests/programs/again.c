@@ -3,11 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
 static struct { volatile long n; } slots[2] __attribute__((aligned(64)));
+
 static void *work(void *at) {
     for (long i = 0; i < 300000000; i++) slots[(long)at].n++;
     return 0;
 }
+
 int main(int argc, char **argv) {
     pthread_t threads[2];
     char left[16];

@@ -76,7 +76,7 @@ pub use calls::{Called, call_targets, is_linker_stub, more_targets};
 pub use frame::return_slot;
 pub use function::Function;
 pub use kernel::{is_harmless, without_hooks};
-pub use ordering::{Ordering, closed_points, waiting_pages};
+pub use ordering::{OrderingCode, closed_points, waiting_pages};
 pub use registers::{Register, Registers};
 pub use request::{
     Block, Code, Condition, Entry, Frame, Memory, Met, MovedPage, Refusal, Request, Resume, Rule,

@@ -3,17 +3,16 @@
 //! the code of files. Pure.
 
 use crate::function::{Flow, Function};
-use crate::waiting::{Loop, Waits};
+use crate::waiting::{Loop, Waits, pages_of};
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
-use sunder_access::PAGE;
 
 /// What orders memory between threads in some code, by the addresses of the code.
 #[derive(Debug, Default)]
-pub struct Ordering {
+pub struct OrderingCode {
     /// The pages with bytes of an ordering instruction: one that is locked, fences, waits for another
     /// thread, or changes which memory may be used.
     pub pages: BTreeSet<u64>,
@@ -21,7 +20,7 @@ pub struct Ordering {
     pub loops: Vec<Loop>,
 }
 
-impl Ordering {
+impl OrderingCode {
     /// `code` begins at `address` and is decoded as one sequence of instructions, as compilers write it.
     #[must_use]
     pub fn of(code: &[u8], address: u64) -> Self {
@@ -35,16 +34,11 @@ impl Ordering {
             if orders(&instruction) {
                 found
                     .pages
-                    .extend(borders(instruction.ip(), instruction.next_ip()));
+                    .extend(pages_of(instruction.ip(), instruction.next_ip()));
             }
         }
         found
     }
-}
-
-/// The pages of the first and the last of these bytes.
-fn borders(start: u64, end: u64) -> [u64; 2] {
-    [start, end.wrapping_sub(1)].map(|at| at & !(PAGE - 1))
 }
 
 /// The pages with bytes of those loops in a function that do wait for another thread.
@@ -53,9 +47,7 @@ pub fn waiting_pages(function: &Function<'_>, loops: &[Loop]) -> BTreeSet<u64> {
     let flow = Flow::new(function, |_| {});
     let waits = |one: &&Loop| flow.as_ref().is_none_or(|flow| flow.waits(one).is_some());
     let waiting = loops.iter().filter(waits);
-    waiting
-        .flat_map(|one| borders(one.bytes.start, one.bytes.end))
-        .collect()
+    waiting.flat_map(Loop::pages).collect()
 }
 
 /// Finds code that may be executed on a page with ordering instructions: loops without any of
@@ -227,7 +219,7 @@ mod tests {
     use super::*;
 
     fn pages(at: u64, code: &[u8]) -> Vec<u64> {
-        Ordering::of(code, at).pages.into_iter().collect()
+        OrderingCode::of(code, at).pages.into_iter().collect()
     }
 
     #[test]
@@ -307,7 +299,7 @@ mod tests {
         let code = [&LOOP[..], &publish, &wait, &[0xc3]].concat();
         assert_eq!(places(closed(&code, 0x90)), Some(vec![8, 11, 14, 17, 19]));
         let waiting = |code: &[u8]| {
-            let loops = Ordering::of(code, 0x1000).loops;
+            let loops = OrderingCode::of(code, 0x1000).loops;
             let address = 0x1000;
             waiting_pages(&Function { address, code }, &loops).len()
         };

@@ -7,6 +7,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use sunder_access::PAGE;
 use sunder_x86::{Manual, Registers};
 
 /// Longer loops, in instructions, are not looked at.
@@ -23,6 +24,19 @@ pub struct Loop {
     /// Something that it computes differs from round to round: its rounds may be counted, so that it can end by
     /// itself.
     pub counts: bool,
+}
+
+impl Loop {
+    /// The pages of its first and its last byte.
+    #[must_use]
+    pub fn pages(&self) -> [u64; 2] {
+        pages_of(self.bytes.start, self.bytes.end)
+    }
+}
+
+/// The pages of the first and the last byte from `start` to `end`.
+pub(crate) fn pages_of(start: u64, end: u64) -> [u64; 2] {
+    [start, end.wrapping_sub(1)].map(|at| at & !(PAGE - 1))
 }
 
 /// The instructions before the present one, in the order of their addresses.
@@ -47,16 +61,13 @@ impl Waits {
         }
         let start = self.before.iter().position(|one| one.ip() == first)?;
         self.loops = self.loops.saturating_add(1);
-        let counts = match self.loops > MOST {
-            true => false,
-            false => self.waits(start)?,
-        };
+        let counts = self.loops <= MOST && self.waits(start)?;
         let bytes = first..i.next_ip();
         Some(Loop { bytes, counts })
     }
 
-    /// Whether the instructions from number `start` on, if they are a loop that waits, count its rounds. Ways
-    /// through it are not told apart: a loop that is taken for one that waits is only not executed in isolation.
+    /// Whether the loop from instruction number `start` on counts its rounds; `None` if it does not wait. Ways
+    /// through it are not told apart: at worst a loop is taken for one that waits, and is executed natively.
     fn waits(&mut self, start: usize) -> Option<bool> {
         let Self { manual, before, .. } = self;
         let last = before.len().saturating_sub(1);

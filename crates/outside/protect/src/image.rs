@@ -13,7 +13,7 @@ use sunder_access::{Address, Mappings, PAGE, ProcessId, ThreadId};
 use sunder_hooking::Calls;
 use sunder_observe::foreign::ForeignFiles;
 use sunder_observe::proc::{self, Fields, Folder};
-use sunder_rewrite::Ordering;
+use sunder_rewrite::OrderingCode;
 use sunder_rewrite::sites::Number;
 
 /// What is known of a mapped file.
@@ -220,7 +220,7 @@ fn quiet_code(file: &object::File<'_>) -> [Vec<[u64; 2]>; 2] {
             Some(rest) => left = rest,
             None => return Default::default(),
         }
-        let ordering = Ordering::of(code, start);
+        let ordering = OrderingCode::of(code, start);
         loud.extend(ordering.pages);
         waits.extend(functions.waiting_pages(code, start, &ordering.loops));
         pages.extend(code_pages(start, code.len() as u64));

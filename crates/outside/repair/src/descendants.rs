@@ -171,7 +171,7 @@ impl Key {
     }
 }
 
-/// A repair of a process that goes on, or has ended and was not asked about.
+/// A repair that goes on, or whose result has not been taken yet.
 struct Running {
     process: ProcessId,
     thread: JoinHandle<Option<Became>>,
@@ -224,7 +224,7 @@ impl Search {
                 let used = proc::own_cpu_time(process);
                 known.is_some_and(|first| used.is_some_and(|used| used >= first + WORTH_IT))
             };
-            // What its last program was repaired by may not have ended yet.
+            // The repair of the program that it executed before may not have ended yet.
             let is_free = self.running.iter().all(|one| one.process != process);
             let is_room = is_free && self.running.len() < MOST_AT_ONCE;
             let begins = is_room && is_worth_it() && self.begin(process);
